@@ -201,6 +201,23 @@ def checked_target(path: Path, source: os.stat_result | None = None) -> os.stat_
     return status
 
 
+def check_writable(path: Path) -> None:
+    """Refuses what :func:`writing` would, before the work whose result is written.
+
+    Raises:
+        SilicastError: kind "io": the folder is not there or not writable, or it is a folder.
+    """
+    with write_errors(path):
+        status = checked_target(path)
+        if status is not None and not is_plain(path, status):
+            return
+        folder = Path(os.path.realpath(path)).parent
+        if not folder.is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
 def is_plain(path: Path, status: os.stat_result) -> bool:
     """Whether a path leads to a regular file, and not by the name of an open stream."""
     return stat.S_ISREG(status.st_mode) and not _is_open_stream(path)

@@ -247,6 +247,8 @@ TERMS: Mapping[str, str] = {
     "spread": "how far a single run moves the edge, as a standard deviation",
     "bubble": "time of a pipeline's stages without work, while it fills and drains",
     "queue": "requests that the engine knows of and has not begun",
+    "headroom": "share of what replicas carry that a policy leaves free",
+    "late": "beyond a limit of the objective: such a request breaks it",
     "steady state": "the part of a run that its start with an empty server and its end do not show",
 }
 """Words of screens that are no metrics."""

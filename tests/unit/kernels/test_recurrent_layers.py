@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.hardware.catalog import find_device
+from silicast.hardware.catalog import device_index, find_device
 from silicast.kernels.registry import implementation_for
 from silicast.scenario.kernels.kernel_case import kernel_case
 from silicast.workload.graphs.op import Op, OpBatch, Variant
@@ -101,6 +101,44 @@ class TestLaw:
         assert model is not None
         together = model.times(OpBatch.from_ops(ops), find_device("V100")).estimate_s
         assert np.array_equal(together, [seconds(op) for op in ops])
+
+
+GPUS = {
+    device.architecture: name
+    for name in device_index().names
+    if (device := device_index().get(name)).execution_model == "simt"
+}
+"""Architecture -> the last of its devices."""
+NARROW_TILES = "pascal"
+"""Measured there: 32 sequences take up to four times as long as 64."""
+
+
+def drops(device: str, flag: str, dtype: str, hidden: int, most: int = 64) -> list[int]:
+    """Numbers of sequences, of 1..64, that take over 2 % less time than fewer do."""
+    flags = (flag,) if flag else ()
+    ops = [layer("lstm", *flags, dtype=dtype, hidden=hidden, batch=n + 1) for n in range(most)]
+    board = find_device(device)
+    model = implementation_for("lstm", board.execution_model)
+    assert model is not None
+    times = model.times(OpBatch.from_ops(ops), board).estimate_s
+    longest = np.maximum.accumulate(times)
+    return [n + 1 for n in range(most) if times[n] < 0.98 * longest[n]]
+
+
+@pytest.mark.parametrize("flag", ["", "backward_data"])
+@pytest.mark.parametrize("architecture", sorted(GPUS))
+def test_more_sequences_take_no_less_time(architecture: str, flag: str) -> None:
+    """But for the tiles of 17 to 32 columns of libraries for Pascal, up to 32 and beyond them."""
+    for dtype, hidden in (("fp16", 256), ("fp16", 2048), ("fp32", 1024)):
+        seen = drops(GPUS[architecture], flag, dtype, hidden)
+        assert (seen == []) != (architecture == NARROW_TILES)
+        assert all(n > 32 for n in seen)
+
+
+def test_formats_that_layers_do_not_take_are_refused() -> None:
+    with pytest.raises(SilicastError, match="fp32, fp16, bf16") as caught:
+        seconds(layer(dtype="fp8"), "H100")
+    assert caught.value.field == "dtype"
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+
 import pytest
 
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.passes.program import ProgramPass, predict_program
+from silicast.composition.step.machine import Machine
 from silicast.core.errors import SilicastError
+from silicast.hardware.catalog import find_device
 from silicast.workload.frameworks.runtimes import (
     Fusion,
     RuntimeRules,
@@ -15,7 +22,7 @@ from silicast.workload.frameworks.runtimes import (
     runtimes,
 )
 from silicast.workload.graphs.graph import Block, Graph, Node
-from silicast.workload.graphs.op import Op
+from silicast.workload.graphs.op import IN_KERNEL, Op, Variant
 
 RULES = RuntimeRules(
     fusion=[Fusion(["conv"], ["batch_norm", "relu", "add"]), Fusion(["add"], ["relu"])],
@@ -92,6 +99,78 @@ def test_a_sum_joins_the_later_of_its_summands() -> None:
     )
     assert nodes == [("a", ()), ("b", ("a",)), ("d", ("a", "b"))]
     assert names == ["sum", "r"]
+
+
+def images(*, summands: int, channels: int = 64, size: int = 112) -> Graph:
+    """A convolution of 64 images and sums with others that the program is given."""
+    image = {"batch": 64, "in_channels": channels, "out_channels": channels}
+    sides = {"height": size, "width": size, "kernel": 1, "stride": 1, "padding": 0, "groups": 1}
+    elements = 64 * channels * size * size
+    op = Op.make("conv2d", Variant("fp32"), **image, **sides)
+    nodes = [Node("c", op, source="onnx.Conv", output_bytes=4 * elements)]
+    add = Op.make(
+        "elementwise", Variant("fp32", flags=(("add", True),)), elements=elements, inputs=2
+    )
+    for number in range(summands):
+        before = (nodes[-1].name,)
+        name, size = f"sum{number}", 4 * elements
+        nodes.append(Node(name, add, before, source="onnx.Add", output_bytes=size))
+    return Graph("images", (Block("forward", tuple(nodes)),))
+
+
+CHAIN = RuntimeRules(fusion=[Fusion(["pointwise_conv", "add"], ["add"])])
+
+
+def run(graph: Graph, device: str = "H100") -> ProgramPass:
+    board = find_device(device)
+    machine = Machine(board, find_engine("torch-eager"))
+    return predict_program(machine, joined_graph(graph, CHAIN, board.l2.capacity_bytes)[0])
+
+
+def test_summands_of_joined_operators_are_read_and_nothing_else() -> None:
+    """Bytes / peak bandwidth each, in the bound and at least in the time; no launch."""
+    passes = [run(images(summands=count)) for count in range(3)]
+    least_s = 4 * 64 * 64 * 112 * 112 / find_device("H100").dram.bandwidth_bytes_per_s
+    for fewer, more in pairwise(passes):
+        assert more.total.bound_seconds - fewer.total.bound_seconds == pytest.approx(least_s)
+        grown = float(more.times.device_s[0] - fewer.times.device_s[0])
+        assert least_s <= grown < 1.3 * least_s
+        assert float(more.times.launches_s.sum()) == float(fewer.times.launches_s.sum())
+
+
+def test_small_summands_may_still_lie_in_the_cache() -> None:
+    """0.8 MB of 50 that the cache holds: the bound grows by less than memory takes."""
+    fewer, more = (run(images(summands=count, size=7)) for count in (0, 1))
+    memory_s = 4 * 64 * 64 * 7 * 7 / find_device("H100").dram.bandwidth_bytes_per_s
+    assert more.total.bound_seconds - fewer.total.bound_seconds < memory_s / 2
+    assert more.times.device_s[0] > fewer.times.device_s[0]
+
+
+def test_what_is_joined_and_reads_nothing_besides_is_no_node() -> None:
+    graph, names = joined_graph(images(summands=1), CHAIN)
+    assert names == ["sum0"]
+    kernel, further = (node for _, node in graph.nodes())
+    assert further.op.variant.flag(IN_KERNEL)
+    assert further.op.dim("read_bytes") == kernel.output_bytes
+    assert further.op.dim("written_bytes") == 1
+    assert joined(conv("c"), other("r", "Relu", "c"))[0] == [("c", ())]
+
+
+def test_weights_as_large_as_the_result_are_an_operand() -> None:
+    whole = replace(other("a", "Add", weights=2048), output_bytes=2048)
+    assert operator_of(whole) == "add"
+    assert operator_of(replace(whole, parameter_bytes=64)) == "add_channels"
+
+
+def test_results_of_the_program_are_written() -> None:
+    nodes = (conv("a"), other("b", "Relu", "a"))
+    block = (Block("forward", nodes),)
+    graph, names = joined_graph(Graph("net", block, results=("a", "b")), RULES)
+    assert names == []
+    assert [node.name for _, node in graph.nodes()] == ["a", "b"]
+    graph, names = joined_graph(Graph("net", block, results=("b",)), RULES)
+    assert names == ["b"]
+    assert graph.results == ("a",)
 
 
 def test_operators_are_told_apart_by_their_sizes_and_weights() -> None:

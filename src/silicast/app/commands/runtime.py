@@ -37,10 +37,12 @@ def detect(
         rounds: of one pair, at most; more decide pairs that a busy machine hides.
         output: a TOML file of the rules, as catalog/runtimes has them; else they are printed.
     """
-    from silicast.core.files import write_atomically
+    from silicast.core.files import check_writable, write_atomically
     from silicast.measurement.runtimes.detect import detect as detected_rules
     from silicast.measurement.runtimes.detect import runtime_named
 
+    if output is not None:
+        check_writable(output)
     names = tuple(each.strip() for each in (operators or "").split(",") if each.strip())
     with live_line() as line:
         result = detected_rules(

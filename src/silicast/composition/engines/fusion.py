@@ -18,7 +18,7 @@ from silicast.kernels.registry import implementation_for
 from silicast.learning.tiers import Evidence, kernel_times
 from silicast.workload.graphs.graph import Block, Node
 from silicast.workload.graphs.nodes import TOKENS
-from silicast.workload.graphs.op import Affine, Op, OpBatch, Variant
+from silicast.workload.graphs.op import IN_KERNEL, Affine, Op, OpBatch, Variant
 
 UNLIMITED = 1 << 62
 MIB = 1 << 20
@@ -56,6 +56,8 @@ def saved_launches(block: Block, node: Node, machine: Machine, *, experts: bool)
     engine, architecture = machine.engine, machine.device.architecture
     fusion, family = engine.fusion, node.op.family
     items: list[int] = []
+    if node.op.variant.flag(IN_KERNEL):
+        return (UNLIMITED,)
     if not _by_tokens(node.op):
         return ()
     summed = 0

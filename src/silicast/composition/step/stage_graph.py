@@ -26,7 +26,7 @@ from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.numerics import F64, I64
 from silicast.workload.graphs.graph import Direction, Graph
 from silicast.workload.graphs.nodes import DECODE_KV, PREFILL_KV
-from silicast.workload.graphs.op import HOST_WAITS, IN_CALL, UNMODELLED, Op
+from silicast.workload.graphs.op import HOST_WAITS, IN_CALL, IN_KERNEL, UNMODELLED, Op
 from silicast.workload.transformers.plan import ParallelPolicy, Plan
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def _leaves_node(kernel: KernelExecution, machine: Machine, plan: Plan) -> bool:
 
 
 def _launches(op: Op, table: ExpertTable, further: Mapping[str, int] = _NO_FURTHER) -> float:
-    if op.variant.flag(IN_CALL):
+    if op.variant.flag(IN_CALL) or op.variant.flag(IN_KERNEL):
         return 0.0
     if op.family != "moe" or not table.products:
         converts = op.variant.flag("includes_quantize")

@@ -38,8 +38,12 @@ from silicast.workload.graphs.op import Op, OpBatch, Variant
 PHYSICS = "recurrent_layers"
 FORWARD, DATA, WEIGHTS = "forward", "data", "weights"
 PERSISTENT = "persistent"
+FORMATS = ("fp32", "fp16", "bf16", "tf32", "fp64")
+"""Of layers; the last two are those of programs that ask for them."""
 NARROW = (16.0, 32.0)
-"""Sequences (more than, at most) whose products some libraries run with tiles of 32 columns."""
+"""Sequences (more than, at most) whose products libraries for Pascal run with tiles of 32 columns;
+``narrow_sum_cycles`` is 0 where no such tiles were measured.
+"""
 REGISTER_BYTES = 4
 RAMP_STEPS = 100.0
 """Steps until the queue of a call runs evenly."""
@@ -121,9 +125,16 @@ def layer_rates(variant: Variant, device: Device) -> LayerRates:
     """The rates of a variant on a device.
 
     Raises:
-        SilicastError: unknown format, or one that the device does not multiply.
+        SilicastError: unknown format, one that layers do not take, or that the device does not
+            multiply.
     """
     recipe = recipe_for(variant.dtype, field="dtype")
+    if recipe.name not in FORMATS:
+        raise unsupported(
+            f"recurrent layers run in {', '.join(FORMATS)}, found {recipe.name}",
+            "dtype",
+            "name one of these",
+        )
     pipe = device.matrix_pipe(recipe.compute)
     limits = known_limits().get(device.architecture)
     if device.execution_model == "simt":
@@ -151,7 +162,8 @@ def step_s(shape: LayerShape, direction: str, rates: LayerRates, c: Mapping[str,
     weight_bytes = shape.step_weights * rates.element
     few = shape.batch <= NARROW[0] / 2
     narrow = (shape.batch > NARROW[0]) & (shape.batch <= NARROW[1])
-    cycles = np.where(narrow, c["narrow_sum_cycles"], c[f"{direction}.sum_cycles"])
+    usual = c[f"{direction}.sum_cycles"]
+    cycles = np.where(narrow, max(usual, c["narrow_sum_cycles"]), usual)
     from_cache = np.where(weight_bytes < rates.l2_bytes * c["l2_share"], c["l2_time"], 1.0)
     columns = np.maximum(shape.batch, NARROW[0] / 2) + c["added_columns"]
     read_s = weight_bytes * from_cache / (rates.dram_per_s * c[f"{direction}.dram_efficiency"])
@@ -202,7 +214,7 @@ class RecurrentLayer(Implementation):
     group: ClassVar[str] = PHYSICS
     in_parts: ClassVar[bool] = True
     gates: ClassVar[int]
-    dtypes: ClassVar[tuple[str, ...]] = ("fp32", "fp16", "bf16")
+    dtypes: ClassVar[tuple[str, ...]] = FORMATS[:3]
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
         "batch": (1, 1 << 16),
         "steps": (1, 1 << 20),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import final
 
 import numpy as np
@@ -12,28 +13,34 @@ from silicast.core.errors import over_limit
 from silicast.core.numerics import F64
 from silicast.serving.traffic.requests import SECOND_NS, Requests
 
-MOST_PERIODS = 200_000
+MOST_PERIODS = 20_000
 ENOUGH, LONGEST_S = 100.0, 300.0
-"""Requests over which a rate is smoothed, and the longest time of it: the noise of fewer is already
-in what a replica does at a steady rate, since its requests came at random times.
+"""Requests over which a steady rate is a mean, and the longest time of it: the noise of fewer is
+already in what a replica does at a steady rate, since its requests came at random times.
 """
 
 
 @final
 @dataclass(frozen=True)
 class PeriodDemand:
-    """A traffic by periods; arrays of shape (periods,).
+    """A traffic by periods.
 
     Attributes:
-        arrivals: requests that come; work: the same in mean requests, smoothed: a request with more
-            tokens counts more.
-        seen: work as it comes, which is what policies see.
+        arrivals: requests that come in each period, shape (periods,); work: the same in mean
+            requests: a request with more tokens counts more; steady: work as a mean over ``width``
+            periods around each.
+        at_s: of requests in order of arrival, since their period began, shape (requests,); work of
+            theirs is ``weights``, that of their prompts alone ``prompts``.
     """
 
     period_s: float
     arrivals: F64
     work: F64
-    seen: F64
+    steady: F64
+    width: int
+    at_s: F64
+    weights: F64
+    prompts: F64
 
     @staticmethod
     def of_requests(requests: Requests, period_s: float, prompt_share: float) -> PeriodDemand:
@@ -49,20 +56,29 @@ class PeriodDemand:
         periods = math.floor(span_s / period_s) + 1
         if periods > MOST_PERIODS:
             raise over_limit(
-                f"{span_s:.3g} s are {periods} periods, of which at most {MOST_PERIODS} are",
+                f"{span_s:.3g} s are {periods:,} periods of {period_s:g} s, of which at most "
+                f"{MOST_PERIODS:,} are followed",
                 "workload.autoscale.period_s",
-                "a longer period, or a shorter traffic",
+                f"{math.ceil(span_s / (MOST_PERIODS - 1))} or more, or a shorter traffic",
             )
-        at = np.minimum(
-            (requests.arrival_ns / (period_s * SECOND_NS)).astype(np.int64), periods - 1
-        )
-        prompts, outputs = requests.input_tokens, requests.output_tokens
-        weights = prompt_share * (prompts / prompts.mean())
-        weights = weights + (1.0 - prompt_share) * (outputs / outputs.mean())
+        order = np.argsort(requests.arrival_ns, kind="stable")
+        arrival_s = requests.arrival_ns[order] / SECOND_NS
+        at = np.minimum((arrival_s / period_s).astype(np.int64), periods - 1)
+        inputs, outputs = requests.input_tokens[order], requests.output_tokens[order]
+        prompts: F64 = prompt_share * (inputs / inputs.mean())
+        weights: F64 = prompts + (1.0 - prompt_share) * (outputs / outputs.mean())
         arrivals = np.bincount(at, minlength=periods).astype(np.float64)
         work: F64 = np.bincount(at, weights, minlength=periods).astype(np.float64)
-        width = min(ENOUGH / max(float(arrivals.mean()), 1e-9), LONGEST_S / period_s)
-        return PeriodDemand(period_s, arrivals, smoothed(work, max(round(width), 1)), work)
+        wide = min(ENOUGH / max(float(arrivals.mean()), 1e-9), LONGEST_S / period_s)
+        width = max(round(wide), 1)
+        steady = smoothed(work, width)
+        at_s = arrival_s - at * period_s
+        return PeriodDemand(period_s, arrivals, work, steady, width, at_s, weights, prompts)
+
+    @cached_property
+    def bounds(self) -> list[int]:
+        """Where requests of a period begin, and where the last one's end."""
+        return [0, *np.cumsum(self.arrivals).astype(np.int64).tolist()]
 
     @property
     def hours(self) -> float:
@@ -83,3 +99,19 @@ def smoothed(values: F64, width: int) -> F64:
     means: F64 = np.convolve(values, ones, "same") / count
     scaled: F64 = means * (float(values.sum()) / max(float(means.sum()), 1e-300))
     return scaled
+
+
+def work_ahead(at_s: F64, weights: F64, before: float, per_s: float, until_s: float) -> F64:
+    """The work that is not done when each request comes, and at the end: a fluid queue.
+
+    Args:
+        at_s: when requests come, in order; before: work that is not done at 0.
+        per_s: work that is done a second.
+
+    >>> work_ahead(np.array([1.0, 1.0, 4.0]), np.array([2.0, 2.0, 2.0]), 1.0, 1.0, 5.0).tolist()
+    [0.0, 2.0, 1.0, 2.0]
+    """
+    came = np.concatenate(([0.0], np.cumsum(weights)))
+    unbounded = before + came - per_s * np.append(at_s, until_s)
+    ahead: F64 = unbounded - np.minimum(np.minimum.accumulate(unbounded), 0.0)
+    return ahead

@@ -1,9 +1,10 @@
 """Fleets whose replicas come and go, period by period.
 
-Requests of a period spread over the ready replicas by what each carries. More than they can do
-waits in front of them, first come, first served. A replica that is started costs from then on and
-serves when it is ready; one that is stopped costs until its requests have ended. Several fleets may
-share devices: what one holds another cannot start on.
+Requests of a period spread over the ready replicas by what each carries. They are as late as at a
+steady rate, or later when they come behind others: work waits as it comes, first come, first
+served, and what a period leaves the next one begins with. A replica that is started costs from then
+on and serves when it is ready; one that is stopped costs until its requests have ended. Several
+fleets may share devices: what one holds another cannot start on.
 """
 
 from __future__ import annotations
@@ -18,15 +19,19 @@ import numpy as np
 
 from silicast.core.monotone import largest
 from silicast.core.numerics import F64
-from silicast.serving.autoscaling.demand import PeriodDemand
+from silicast.serving.autoscaling.demand import PeriodDemand, work_ahead
 from silicast.serving.autoscaling.load_curve import ReplicaCurve
-from silicast.serving.autoscaling.policies import FleetView, ScalingPolicy
+from silicast.serving.autoscaling.policies import SMOOTH_S, FleetView, ScalingPolicy
 
 MOST_REPLICAS = 100_000
 TIMES, MORE = 2.0, 4
 """A period at most doubles the replicas or adds so many, as Kubernetes' autoscaler does unless told
 otherwise.
 """
+SHARES = 256
+"""Steps in which a load is cut where devices are missing."""
+LOADS = np.linspace(0.0, 1.0, 65)
+"""Loads, over what replicas carry, at which metrics are known."""
 Counts = tuple[int, ...]
 """Replicas of each kind."""
 
@@ -186,8 +191,16 @@ class _Running:
         self.fleet, self.ready, self.view = fleet, list(ready), view
         self.starting, self.draining = deque[tuple[int, int]](), deque[tuple[int, int]]()
         self._wanted = deque[tuple[int, float]]()
-        self.backlog = self.load = self._lifetime_s = 0.0
+        self.load = self._lifetime_s = self._work = self._prompts = 0.0
         self.started = self.refused = 0
+        kinds = fleet.kinds
+        self._rates: F64 = fleet.demand.work / fleet.demand.period_s
+        self._flights = np.array(
+            [[e.curve.in_flight(u * e.curve.carried_per_s) for u in LOADS] for e in kinds]
+        )
+        self._kv = np.array(
+            [[e.curve.kv_share(u * e.curve.carried_per_s) for u in LOADS] for e in kinds]
+        )
 
     @property
     def current(self) -> list[int]:
@@ -215,17 +228,18 @@ class _Running:
             n * kind.curve.carried_per_s for n, kind in zip(counts, self.fleet.kinds, strict=True)
         )
 
-    def fill(self, free: float) -> int:
-        """Takes the replicas that the first period needs; returns the devices that it took more."""
-        fleet, before = self.fleet, self.gpus
-        if fleet.policy is not None:
-            rate = float(fleet.demand.work[0]) / fleet.demand.period_s
-            wanted = filled(fleet.kinds, rate / (1.0 - fleet.policy.headroom), fleet.least)
-            for index, (most, now) in enumerate(zip(wanted, self.ready, strict=True)):
-                gpus = fleet.kinds[index].gpus
-                more = int(min(most - now, (free - self.gpus + before) // gpus))
-                self.ready[index] += max(more, 0)
-        return self.gpus - before
+    def begin(self) -> Counts:
+        """The replicas that the first period needs, which count as wanted until then."""
+        fleet = self.fleet
+        assert fleet.policy is not None
+        rate = float(fleet.demand.steady[0]) / fleet.demand.period_s
+        wanted = filled(fleet.kinds, rate / (1.0 - fleet.policy.headroom), fleet.least)
+        self.load = self.carries(wanted) / self.carries(self.ready)
+        return wanted
+
+    def keep(self) -> None:
+        """Counts what runs as wanted before the first period."""
+        self._wanted.append((-1, self.carries(self.ready)))
 
     def pass_period(self, period: int) -> tuple[list[int], F64]:
         """Serves the requests of a period; returns (replicas that cost, late shares)."""
@@ -236,7 +250,7 @@ class _Running:
         return self.costing, self._served(period)
 
     def _served(self, period: int) -> F64:
-        fleet, period_s = self.fleet, self.fleet.demand.period_s
+        fleet, demand = self.fleet, self.fleet.demand
         curves, kinds = fleet.curves, fleet.kinds
         # requests spread as the predicted replicas carry them
         shares = [n * kind.curve.carried_per_s for n, kind in zip(self.ready, kinds, strict=True)]
@@ -247,40 +261,60 @@ class _Running:
             for curve, one, n in zip(curves, each, self.ready, strict=True)
             if n
         )
-        offered = fleet.demand.work[period] + self.backlog
-        done = min(offered, most * period_s)
-        before, self.backlog = self.backlog, offered - done
-        rate = done / period_s
-        wait_s = 0.5 * (before + self.backlog) / most if self.backlog > 0.0 else 0.0
-        late = sum(
-            (share / total) * curve.late(rate * one, wait_s)
-            for curve, one, share in zip(curves, each, shares, strict=True)
-            if share
-        )
-        self._see(period, rate, each, curves)
-        assert isinstance(late, np.ndarray)
+        rate = min(float(demand.steady[period]) / demand.period_s, most)
+        prompts_s, work_s = (ahead / most for ahead in self._queued(period, most))
+        late = np.zeros(1)
+        for curve, one, share in zip(curves, each, shares, strict=True):
+            if share:
+                behind = np.maximum(curve.late(rate * one), curve.late_behind(prompts_s, work_s))
+                late = late + (share / total) * behind
+        self._see(period, most, each, curves)
         return late
 
+    def _queued(self, period: int, most: float) -> tuple[F64, F64]:
+        """Work of prompts, and all work, ahead of the requests of a period."""
+        demand = self.fleet.demand
+        first, last = demand.bounds[period : period + 2]
+        at_s = demand.at_s[first:last]
+        prompts, work = (
+            work_ahead(at_s, weights[first:last], before, most, demand.period_s)
+            for weights, before in ((demand.prompts, self._prompts), (demand.weights, self._work))
+        )
+        self._prompts, self._work = float(prompts[-1]), float(work[-1])
+        return prompts[:-1], work[:-1]
+
     def _see(
-        self, period: int, rate: float, each: Sequence[float], curves: Sequence[ReplicaCurve]
+        self, period: int, most: float, each: Sequence[float], curves: Sequence[ReplicaCurve]
     ) -> None:
         """What a policy sees of it."""
-        kinds, view = self.fleet.kinds, self.view
-        flight = kv = flight_full = kv_full = 0.0
-        for n, kind, curve, one in zip(self.ready, kinds, curves, each, strict=True):
-            full = kind.curve.carried_per_s
+        view, demand = self.view, self.fleet.demand
+        view.rates = self._rates[: period + 1]
+        recent = view.rates[-max(min(demand.width, round(SMOOTH_S / demand.period_s)), 1) :]
+        rate = min(float(np.mean(recent)), most)
+        flight = kv = room = 0.0
+        for n, curve, one in zip(self.ready, curves, each, strict=True):
             flight += n * curve.in_flight(rate * one)
+            room += n * curve.in_flight(most * one)
             kv += n * curve.kv_share(rate * one)
-            flight_full += n * kind.curve.in_flight(full)
-            kv_full += n * kind.curve.kv_share(full)
+        if self._work > room:  # nothing is free
+            kv = sum(
+                n * curve.kv_share(most * one)
+                for n, curve, one in zip(self.ready, curves, each, strict=True)
+            )
         self._lifetime_s = flight / rate if rate else 0.0
-        view.flight = (flight + self.backlog) / flight_full
-        view.kv_share = kv / kv_full
-        view.backlog = self.backlog
-        view.rates.append(float(self.fleet.demand.seen[period]) / self.fleet.demand.period_s)
+        view.flight = self._as_load(max(flight, self._work), self._flights)
+        view.kv_share = self._as_load(kv, self._kv)
+        view.backlog = max(self._work - room, 0.0)
         view.capacity_per_s = self.carries(self.ready)
         view.planned_per_s = self.carries(self.current)
         self.load = view.flight
+
+    def _as_load(self, metric: float, metrics: F64) -> float:
+        """The load, over what is carried, at which a metric is predicted; metrics: of kinds."""
+        values = np.array(self.ready) @ metrics
+        if metric >= values[-1] > 0.0:
+            return metric / float(values[-1])
+        return float(np.interp(metric, values, LOADS))
 
     def target(self, period: int) -> Counts:
         """The replicas that its policy wants, fewer only when they were not wanted for long."""
@@ -336,9 +370,10 @@ def run_fleets(fleets: Sequence[TimedFleet], devices: float = math.inf) -> list[
         devices: that they share.
     """
     running = [_begun(each) for each in fleets]
-    free = devices - sum(each.gpus for each in running)
-    for each in running:
-        free -= each.fill(free)
+    _share(
+        [each for each in running if each.fleet.policy is not None],
+        devices - sum(each.gpus for each in running),
+    )
     periods = max(len(each.demand.work) for each in fleets)
     replicas: list[list[list[int]]] = [[] for _ in fleets]
     late: list[list[F64]] = [[] for _ in fleets]
@@ -376,55 +411,109 @@ def _begun(fleet: TimedFleet) -> _Running:
     return _Running(fleet, counts, FleetView(fleet.demand.period_s, ready_s))
 
 
+def _share(running: Sequence[_Running], free: float) -> None:
+    """Gives what the first periods need: the next replica to the fleet that is loaded most."""
+    wanted = [each.begin() for each in running]
+    while True:
+        lacking = [
+            (-each.load, number, index)
+            for number, each in enumerate(running)
+            for index, kind in enumerate(each.fleet.kinds)
+            if each.ready[index] < wanted[number][index] and kind.gpus <= free
+        ]
+        if not lacking:
+            break
+        _, number, index = min(lacking)
+        each = running[number]
+        each.ready[index] += 1
+        each.load = each.carries(wanted[number]) / each.carries(each.ready)
+        free -= each.fleet.kinds[index].gpus
+    for each in running:
+        each.keep()
+
+
 def run_alone(fleet: TimedFleet, devices: float = math.inf) -> FleetRun:
     """One fleet."""
     return run_fleets([fleet], devices)[0]
 
 
 def fewest_static(
-    demand: PeriodDemand, kinds: Sequence[ReplicaKind], fits: Callable[[Counts], bool]
+    demand: PeriodDemand,
+    kinds: Sequence[ReplicaKind],
+    fits: Callable[[Counts], bool],
+    least: int = 1,
 ) -> FleetRun | None:
     """The smallest fleet that keeps the objective over the whole time without scaling; None = none
     does.
 
     Args:
-        fits: whether there are devices for so many.
+        fits: whether there are devices for so many; least: replicas.
     """
 
     def run_at(rate_per_s: float) -> FleetRun:
-        return run_alone(TimedFleet(demand, tuple(kinds), counts=filled(kinds, rate_per_s)))
+        return run_alone(TimedFleet(demand, tuple(kinds), counts=filled(kinds, rate_per_s, least)))
 
-    peak = float(demand.work.max()) / demand.period_s
+    peak = float(demand.steady.max()) / demand.period_s
     unit = min(kind.curve.carried_per_s for kind in kinds)
     most = math.ceil(peak / unit) + 1
-    while fits(filled(kinds, (most - 1) * unit)) and not run_at(most * unit).keeps_objective:
+    while not run_at(most * unit).keeps_objective:
+        if not fits(filled(kinds, most * unit, least)) or not _more(kinds, most * unit):
+            return None
         most *= 2
     too_few = largest(lambda n: not run_at(n * unit).keeps_objective, most)
-    if too_few == most:
-        return None
     run = run_at((too_few + 1) * unit)
     counts = tuple(int(n) for n in run.replicas[0])
     return run if fits(counts) and run.keeps_objective else None
 
 
-def foreseen(demand: PeriodDemand, kinds: Sequence[ReplicaKind]) -> FleetRun:
-    """Who knows each period, and whose replicas need no time to start: each period has the fewest
-    that keep the objective in it.
+def _more(kinds: Sequence[ReplicaKind], rate_per_s: float) -> bool:
+    """Whether there are more replicas than those that carry a rate."""
+    return filled(kinds, 2.0 * rate_per_s) != filled(kinds, rate_per_s)
+
+
+def foreseen(fleets: Sequence[TimedFleet], devices: float = math.inf) -> list[FleetRun]:
+    """Who knows each period's rate, and whose replicas need no time to start: each period has the
+    fewest that carry its rate. Where all fleets together would take more devices than there are,
+    all carry the same share of it.
     """
-    rates, numbers = np.unique(demand.work / demand.period_s, return_inverse=True)
-    counts = np.array([filled(kinds, rate) for rate in rates.tolist()], dtype=np.float64)
-    replicas = counts[numbers.ravel()]
-    carried = np.array([kind.curve.carried_per_s for kind in kinds])
-    late = [
-        kinds[0].curve.late(rate / max(float(row @ carried), 1e-12) * carried[0])
-        for rate, row in zip((demand.work / demand.period_s).tolist(), replicas, strict=True)
-    ]
-    return FleetRun(
-        demand,
-        tuple(kinds),
-        replicas,
-        np.array(late),
-        kinds[0].curve.allowed,
-        int(np.maximum(np.diff(replicas, axis=0), 0).sum()),
-        0,
-    )
+    periods = max(len(each.demand.work) for each in fleets)
+    rates = np.zeros((len(fleets), periods))
+    for row, each in zip(rates, fleets, strict=True):
+        row[: len(each.demand.work)] = each.demand.steady / each.demand.period_s
+    known = dict[tuple[float, ...], list[Counts]]()
+    for column in rates.T.tolist():
+        if tuple(column) not in known:
+            known[tuple(column)] = _fitting(fleets, column, devices)
+    runs = []
+    for index, each in enumerate(fleets):
+        kinds, length = each.kinds, len(each.demand.work)
+        counts = [known[tuple(column)][index] for column in rates.T[:length].tolist()]
+        replicas = np.array(counts, dtype=np.float64)
+        carried = replicas @ np.array([kind.curve.carried_per_s for kind in kinds])
+        first = kinds[0].curve
+        loads = rates[index, :length] / carried * first.carried_per_s
+        late = np.array([first.late(load) for load in loads.tolist()])
+        started = int(np.maximum(np.diff(replicas, axis=0), 0).sum())
+        runs.append(FleetRun(each.demand, kinds, replicas, late, first.allowed, started, 0))
+    return runs
+
+
+def _fitting(fleets: Sequence[TimedFleet], rates: Sequence[float], devices: float) -> list[Counts]:
+    """The fewest replicas of fleets that carry their rates, or as large a share as devices do."""
+
+    def at(share: float) -> list[Counts]:
+        pairs = zip(fleets, rates, strict=True)
+        return [filled(each.kinds, share * rate, each.least) for each, rate in pairs]
+
+    def fits(share: float) -> bool:
+        pairs = zip(fleets, at(share), strict=True)
+        gpus = (
+            n * kind.gpus
+            for each, counts in pairs
+            for n, kind in zip(counts, each.kinds, strict=True)
+        )
+        return sum(gpus) <= devices
+
+    if fits(1.0):
+        return at(1.0)
+    return at(largest(lambda n: fits(n / SHARES), SHARES) / SHARES)

@@ -7,9 +7,11 @@ it: so one curve holds for every pace.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import final
 
 import numpy as np
@@ -88,21 +90,25 @@ class LoadPoint:
     in_flight: float
     kv_share: float
 
-    def late(self, limits: Sequence[RequestLimit], factors: Sequence[float], wait_ms: float) -> F64:
-        """Share of requests beyond each limit, and beyond any of them.
+    def spare_ms(self, limits: Sequence[RequestLimit], factors: Sequence[float]) -> list[F64]:
+        """What requests may wait until they are beyond each limit, and beyond any; sorted.
 
         Args:
-            factors: by which what is limited takes longer; wait_ms: before the engine.
+            factors: by which what is limited takes longer.
         """
-        late, any_late = [], np.zeros(0, dtype=bool)
+        spare = []
         for limit, factor in zip(limits, factors, strict=True):
-            taken = self.taken_ms[limit.latency] * factor
-            over = taken + (wait_ms if limit.waits else 0.0) > limit.limit_ms
-            late.append(float(over.mean()) if len(over) else 0.0)
-            if len(any_late) == len(over):
-                over = over | any_late
-            any_late = over if len(over) else any_late
-        return np.array([*late, max(*late, float(any_late.mean()) if len(any_late) else 0.0)])
+            left = limit.limit_ms - self.taken_ms[limit.latency] * factor
+            spare.append(left if limit.waits else np.where(left < 0.0, -math.inf, math.inf))
+        longest = max(len(each) for each in spare)
+        alike = [each for each in spare if len(each) == longest]
+        return [np.sort(each) for each in (*spare, np.min(alike, axis=0))]
+
+    def late(self, limits: Sequence[RequestLimit], factors: Sequence[float]) -> F64:
+        """Share of requests beyond each limit, and beyond any of them."""
+        spare = self.spare_ms(limits, factors)
+        late = [float(np.mean(each < 0.0)) if len(each) else 0.0 for each in spare]
+        return np.array([*late[:-1], max(late)])
 
 
 def risen(values: F64, weights: F64) -> F64:
@@ -151,7 +157,7 @@ class ReplicaCurve:
         self._factors = [slower * (beyond or {}).get(each.latency, 1.0) for each in limits]
         self.most_per_s = most_per_s / slower
         self._rates = [0.0, *(each.rate_per_s / slower for each in self.points)]
-        rows = np.array([each.late(self.limits, self._factors, 0.0) for each in self.points])
+        rows = np.array([each.late(self.limits, self._factors) for each in self.points])
         counts = np.array([float(len(each.taken_ms["ttft"])) for each in self.points])
         rising = np.stack([risen(column, counts) for column in rows.T], axis=1)
         self._late = np.concatenate((rising[:1], rising))
@@ -165,20 +171,40 @@ class ReplicaCurve:
         """The same replica on a machine that is slower than predicted."""
         return ReplicaCurve(self.points, self._most, self.limits, slower, beyond)
 
-    def late(self, rate_per_s: float, wait_s: float = 0.0) -> F64:
-        """Share of requests beyond each limit, and beyond any of them.
-
-        Args:
-            wait_s: in front of a replica that has all it can do.
-        """
-        if wait_s > 0.0:
-            waited: F64 = np.maximum(
-                self.points[-1].late(self.limits, self._factors, wait_s * 1e3), self._late[-1]
-            )
-            return waited
+    def late(self, rate_per_s: float) -> F64:
+        """Share of requests beyond each limit, and beyond any of them."""
         left, share = self._between(rate_per_s)
         late: F64 = self._late[left] * (1.0 - share) + self._late[left + 1] * share
         return late
+
+    def late_behind(self, prompts_s: F64, work_s: F64) -> F64:
+        """Share of requests beyond each limit that come behind others, and beyond any of them.
+
+        A request waits for the prompts ahead of it in a replica that has room, and beside it runs
+        what is not done; once that is more than a replica has at a time, it waits for room.
+
+        Args:
+            prompts_s: time that prompts ahead of each take; work_s: the same of all their work.
+        """
+        if not work_s.any():
+            return np.zeros(len(self.limits) + 1)
+        ahead = work_s * self.most_per_s
+        waits_s = np.maximum(ahead - self._flights[-1], 0.0) / self.most_per_s
+        beside = np.interp(ahead, self._flights, np.arange(len(self._flights)))
+        late = []
+        for column, (idle, full) in enumerate(zip(*self._spare_ms, strict=True)):
+            shares = np.interp(beside, np.arange(len(self._late)), self._late[:, column])
+            for spare, waited in ((idle, prompts_s), (full, waits_s)):
+                late_ones = np.searchsorted(spare, waited * 1e3) / max(len(spare), 1)
+                shares = np.maximum(shares, np.where(waited > 0.0, late_ones, 0.0))
+            late.append(float(shares.mean()))
+        return np.array(late)
+
+    @cached_property
+    def _spare_ms(self) -> tuple[list[F64], list[F64]]:
+        """What requests may wait until they are late, nearly idle and at most: sorted."""
+        both = [p.spare_ms(self.limits, self._factors) for p in (self.points[0], self.points[-1])]
+        return both[0], both[1]
 
     def in_flight(self, rate_per_s: float) -> float:
         """Requests that are not answered, on average."""

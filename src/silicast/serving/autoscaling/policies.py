@@ -15,6 +15,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from silicast.core.errors import unknown_name
+from silicast.core.numerics import F64
 
 TOLERANCE = 0.1
 """By how much a metric may be off its target before replicas change, as Kubernetes' autoscaler."""
@@ -30,8 +31,9 @@ class FleetView:
         period_s: between decisions; ready_s: from a decision until a new replica serves.
         capacity_per_s: that ready replicas carry under the objective; planned_per_s: with those
             that start.
-        flight, kv_share: requests not answered, and use of the cache, over those of a fleet that
-            carries as much as its objective allows.
+        flight, kv_share: the load at which as many requests are not answered, or as much of the
+            cache is in use, as predicted; over what the objective allows. More than that counts in
+            proportion.
         backlog: requests that wait for a fleet that has all it can do.
         rates: requests a second of all periods so far, the last one last.
     """
@@ -43,7 +45,7 @@ class FleetView:
         self.capacity_per_s = self.planned_per_s = 0.0
         self.flight = self.kv_share = 0.0
         self.backlog = backlog
-        self.rates = list(rates)
+        self.rates: Sequence[float] | F64 = rates
 
 
 class ScalingPolicy(ABC):
@@ -105,16 +107,29 @@ class PredictedPolicy(ScalingPolicy):
     def wanted_per_s(self, view: FleetView) -> float:
         ahead = max(math.ceil((view.ready_s + view.period_s) / view.period_s), 1)
         width = max(round(SMOOTH_S / view.period_s), 1)
-        rates = view.rates[-(round(SEEN_S / view.period_s) + ahead + width) :]
+        rates = np.asarray(view.rates[-(round(SEEN_S / view.period_s) + ahead + width) :])
         current = float(np.mean(rates[-width:]))
         forecast = current
         if len(rates) >= 2 * width + ahead:
-            sums = np.cumsum([0.0, *rates])
+            sums = np.concatenate(([0.0], np.cumsum(rates)))
             means = (sums[width:] - sums[:-width]) / width
-            grown = float(np.quantile(means[ahead:] - means[:-ahead], self.QUANTILE))
+            grown = _quantile(means[ahead:] - means[:-ahead], self.QUANTILE)
             forecast = current + max(grown, 0.0)
         waiting = view.backlog / max(view.ready_s, view.period_s)
         return (forecast + waiting) / (1.0 - self.headroom)
+
+
+def _quantile(values: F64, share: float) -> float:
+    """As numpy's, in a tenth of its time for a few hundred values.
+
+    >>> _quantile(np.array([4.0, 1.0, 3.0]), 0.75)
+    3.5
+    """
+    left = math.floor(share * (len(values) - 1))
+    right = min(left + 1, len(values) - 1)
+    parted = np.partition(values, (left, right))
+    low, high = float(parted[left]), float(parted[right])
+    return low + (share * (len(values) - 1) - left) * (high - low)
 
 
 POLICIES: Mapping[str, type[ScalingPolicy]] = {

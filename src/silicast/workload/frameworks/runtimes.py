@@ -7,6 +7,7 @@ such pairs from times.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -14,9 +15,13 @@ from typing import Literal, final
 
 from silicast.core.catalog import catalog_files
 from silicast.core.decode import Strict, read_table
+from silicast.core.dtypes import BITS
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.naming import near, normalise
 from silicast.workload.graphs.graph import Block, Graph, Node
+from silicast.workload.graphs.op import IN_KERNEL, Op
+from silicast.workload.graphs.outputs import result_bytes
+from silicast.workload.operators.table import movement
 
 FOLDER, PAGE = "runtimes", "runtimes.md"
 Target = Literal["cpu", "gpu", "npu"]
@@ -132,54 +137,107 @@ def operator_of(node: Node) -> str:
             return "depthwise_conv"
         return "pointwise_conv" if sizes.get("kernel") == 1 else "conv"
     name = _NAMES.get(kind, "")
-    if name in ("add", "mul") and node.parameter_bytes:
+    whole = 0 < node.output_bytes <= node.parameter_bytes
+    if name in ("add", "mul") and node.parameter_bytes and not whole:
         return f"{name}_scalar" if node.parameter_bytes <= SCALAR_BYTES else f"{name}_channels"
     return name
 
 
-def joined_graph(graph: Graph, rules: RuntimeRules) -> tuple[Graph, list[str]]:
+def joined_graph(
+    graph: Graph, rules: RuntimeRules, kept_bytes: float = 0.0
+) -> tuple[Graph, list[str]]:
     """``graph`` with joined operators as part of the kernels before them.
 
     An operator is joined to the last of the kernels that it waits for, where it alone reads its
-    result. What it reads besides (weights, a second summand) goes with it.
+    result and the program does not hand that out. What it reads besides goes with it: weights of
+    :data:`FOLDED` operators become others, a second summand is read. That is a node behind the
+    kernel, with the flag ``in_kernel``, which launches nothing.
+
+    Args:
+        kept_bytes: of the device's caches: behind a result that fills them nothing is left there.
 
     Returns:
         The graph, and names of the nodes that were joined.
     """
     joined: list[str] = []
-    blocks = tuple(_joined_block(block, rules, joined) for block in graph.blocks)
-    return replace(graph, blocks=blocks), joined
-
-
-def _joined_block(block: Block, rules: RuntimeRules, joined: list[str]) -> Block:
-    readers: dict[str, int] = {}
-    for node in block.nodes:
-        for name in node.inputs:
-            readers[name] = readers.get(name, 0) + 1
+    results = frozenset(graph.results)
+    blocks = []
     into: dict[str, str] = {}
-    ends: dict[str, str] = {}
-    nodes: dict[str, Node] = {}
-    for node in block.nodes:
-        sole = {into.get(name, name) for name in node.inputs if readers[name] == 1}
-        inputs = tuple(dict.fromkeys(into.get(name, name) for name in node.inputs))
+    for block in graph.blocks:
+        merged = _JoinedBlock(block, rules, results, kept_bytes)
+        joined += merged.into
+        into |= merged.into
+        blocks.append(replace(block, nodes=tuple(merged.nodes.values())))
+    handed = dict.fromkeys(into.get(name, name) for name in graph.results)
+    return replace(graph, blocks=tuple(blocks), results=tuple(handed)), joined
+
+
+@final
+class _JoinedBlock:
+    """One block as it runs.
+
+    Attributes:
+        nodes: that remain, by name; into: joined node -> the kernel that does its work.
+        ends: kernel -> the operator that the next pair begins with.
+    """
+
+    def __init__(
+        self, block: Block, rules: RuntimeRules, results: frozenset[str], kept_bytes: float
+    ) -> None:
+        self.rules, self.kept_bytes = rules, kept_bytes
+        self.nodes: dict[str, Node] = {}
+        self.into: dict[str, str] = {}
+        self.ends: dict[str, str] = {}
+        readers = Counter(name for node in block.nodes for name in node.inputs)
+        self.inner = {name for name, count in readers.items() if count == 1} - results
+        for node in block.nodes:
+            self._add(node)
+
+    def _add(self, node: Node) -> None:
+        sole = {self.into.get(name, name) for name in node.inputs if name in self.inner}
+        inputs = tuple(dict.fromkeys(self.into.get(name, name) for name in node.inputs))
         operator = operator_of(node)
-        before = next((name for name in reversed(nodes) if name in inputs), "")
-        if before not in sole or not operator or not rules.joins(ends[before], operator):
-            nodes[node.name] = replace(node, inputs=inputs)
-            ends[node.name] = operator
-            continue
-        host, others = nodes[before], tuple(name for name in inputs if name != before)
-        nodes[before] = replace(
+        before = next((name for name in reversed(self.nodes) if name in inputs), "")
+        joins = operator and before in sole and self.rules.joins(self.ends[before], operator)
+        if not joins:
+            self.nodes[node.name] = replace(node, inputs=inputs)
+            self.ends[node.name] = operator
+            return
+        host, others = self.nodes[before], tuple(name for name in inputs if name != before)
+        self.nodes[before] = replace(
             host,
             inputs=tuple(dict.fromkeys((*host.inputs, *others))),
             output_bytes=node.output_bytes or host.output_bytes,
             parameter_bytes=host.parameter_bytes + node.parameter_bytes,
         )
-        into[node.name] = before
-        if operator not in FOLDED:
-            ends[before] = operator
-        joined.append(node.name)
-    return replace(block, nodes=tuple(nodes.values()))
+        self.into[node.name] = before
+        if operator in FOLDED:
+            return
+        self.ends[before] = operator
+        further = self._further(host, node)
+        if further is not None:
+            self.nodes[node.name] = replace(
+                node, op=further, inputs=inputs, output_bytes=0, parameter_bytes=0
+            )
+
+    def _further(self, host: Node, node: Node) -> Op | None:
+        """What a kernel moves more with an operator joined to it; None = nothing."""
+        made = host.output_bytes or node.output_bytes or result_bytes(host.op)
+        read_bytes = _read_bytes(node.op) - made
+        written_bytes = max(node.output_bytes - made, 0)
+        if read_bytes <= 0 and not written_bytes:
+            return None
+        op = movement(max(read_bytes, 0), written_bytes, flag=IN_KERNEL)
+        cache = "cold" if made >= self.kept_bytes else ""
+        return replace(op, variant=replace(op.variant, cache=cache))
+
+
+def _read_bytes(op: Op) -> int:
+    """Operands of a pointwise operator."""
+    sizes = {name: size for name, size in op.dims if isinstance(size, int)}
+    if op.family == "elementwise":
+        return sizes["elements"] * sizes.get("inputs", 1) * int(BITS[op.variant.dtype]) // 8
+    return sizes.get("read_bytes", 0)
 
 
 def fallen_back(graph: Graph, rules: RuntimeRules) -> list[str]:

@@ -58,7 +58,8 @@ def read_onnx(path: Path, sizes: Mapping[str, int]) -> Graph:
                 "opset_import",
                 "convert it with onnx.version_converter, or export with opset_version=17",
             )
-    return _OnnxReader(*with_shapes(model, sizes)).graph(path.stem)
+    outputs = tuple(each.name for each in model.graph.output)
+    return _OnnxReader(*with_shapes(model, sizes), outputs).graph(path.stem)
 
 
 @final
@@ -66,9 +67,14 @@ class _OnnxReader:
     """Walks the nodes once, in order."""
 
     def __init__(
-        self, nodes: list[Any], values: Mapping[str, TensorValue], weights: frozenset[str]
+        self,
+        nodes: list[Any],
+        values: Mapping[str, TensorValue],
+        weights: frozenset[str],
+        outputs: tuple[str, ...],
     ) -> None:
         self.source, self.values, self.weights = nodes, values, weights
+        self.outputs = outputs
         self.nodes: list[Node] = []
         self.makers: dict[str, tuple[str, ...]] = {}
         self.host: set[str] = set()
@@ -96,7 +102,8 @@ class _OnnxReader:
         remaining = self.weights | (self.constants & written_out)
         weights = sum(self.values[each].nbytes for each in remaining)
         blocks = (Block("forward", tuple(self.nodes)),)
-        return Graph(name, blocks, "inference", parameter_bytes=weights)
+        results = dict.fromkeys(x for each in self.outputs for x in self.makers.get(each, ()))
+        return Graph(name, blocks, "inference", parameter_bytes=weights, results=tuple(results))
 
     def _launches_nothing(self, node: Any) -> bool:
         """Notes where the results of a node come from that is no kernel."""
@@ -192,7 +199,7 @@ class _OnnxReader:
         chain, name = [before], erf.output[0]
         for wanted in ("Add", "Mul", "Mul"):
             readers = self.readers.get(name, [])
-            if len(readers) != 1 or readers[0].op_type != wanted:
+            if len(readers) != 1 or readers[0].op_type != wanted or name in self.outputs:
                 return
             chain.append(readers[0])
             name = readers[0].output[0]

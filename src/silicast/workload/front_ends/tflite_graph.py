@@ -140,7 +140,7 @@ class _TFLiteReader:
             if 0 < buffer < len(sized) and sized[buffer]:
                 self.constants.add(index)
             self.values.append(_value(each, index in self.constants))
-        self.operators = subgraph.tables(3)
+        self.operators, self.outputs = subgraph.tables(3), subgraph.numbers(2)
         states = [i for i, each in enumerate(subgraph.tables(0)) if each.number(5, "<b")]
         self.makers: dict[int, tuple[str, ...]] = dict.fromkeys((*subgraph.numbers(1), *states), ())
         self.nodes: list[Node] = []
@@ -152,7 +152,8 @@ class _TFLiteReader:
             self._add(number, operator)
         weights = sum(self.values[each].nbytes for each in self.constants)
         block = Block("forward", tuple(self.nodes))
-        return Graph(name, (block,), "inference", parameter_bytes=weights)
+        results = dict.fromkeys(x for each in self.outputs for x in self.makers.get(each, ()))
+        return Graph(name, (block,), "inference", parameter_bytes=weights, results=tuple(results))
 
     def _add(self, number: int, operator: FlatTable) -> None:
         code, custom = self._code_of(number, operator)

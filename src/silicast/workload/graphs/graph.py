@@ -141,6 +141,7 @@ class Graph:
         phase: "inference" or "training".
         boundary: nodes that run at the end of every pipeline stage but the last.
         parameter_bytes: of all weights, each counted once; 0 = not stated.
+        results: names of the nodes whose results the program hands out, where it states them.
     """
 
     name: str
@@ -148,6 +149,7 @@ class Graph:
     phase: str = "inference"
     boundary: tuple[Node, ...] = ()
     parameter_bytes: int = 0
+    results: tuple[str, ...] = ()
 
     def nodes(self) -> Iterator[tuple[Block, Node]]:
         """Every node once, with its block."""

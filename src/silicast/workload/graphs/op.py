@@ -30,6 +30,10 @@ HOST_WAITS = "host_waits"
 IN_CALL = "in_call"
 """Flag of a kernel that a library launches behind others of one call: nothing of the framework runs
 between, and the device is not waiting for it."""
+IN_KERNEL = "in_kernel"
+"""Flag of what the kernel before it reads and writes besides, for an operator that is joined to it:
+nothing is launched.
+"""
 
 
 @final

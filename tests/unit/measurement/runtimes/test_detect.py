@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from silicast.app import status
+from silicast.app.cli import main
 from silicast.core.errors import SilicastError
 from silicast.measurement.runtimes.detect import detect, runtime_named
 from silicast.measurement.runtimes.fusion_rules import PairTimes, finding
@@ -92,3 +95,14 @@ def test_onnx_runtime_joins_a_relu_to_a_convolution_in_its_own_graph() -> None:
     assert runtime.own_operators(("max_pool", "relu")) == ("MaxPool", "Relu")
     assert runtime.own_operators((NEUTRAL, "relu")) == ("Cos", "Relu")
     assert runtime.seconds(("conv", "relu")) > 0.0
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    timed: list[object] = []
+    monkeypatch.setattr("silicast.measurement.runtimes.detect.runtime_named", timed.append)
+    path = tmp_path / "missing" / "x.toml"
+    assert main(["runtime", "detect", "-o", str(path)]) == status.BAD_INPUT
+    assert str(path) in capsys.readouterr().err.replace("\n", "")
+    assert timed == []

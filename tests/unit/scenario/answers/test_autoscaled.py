@@ -33,6 +33,12 @@ CASE: dict[str, Any] = {
         "autoscale": {"policy": "predicted", "period_s": 60.0},
     },
 }
+STRETCHED = {
+    "workload.traffic.arrival": {
+        "kind": "constant",
+        "stages": [{"rate_per_s": 0.01, "duration_s": 30000.0}],
+    }
+}
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"workload.objective": "max_rate"}, "workload.objective", "min_gpus or min_cost"),
     ({"workload.search": {"vary": {"parallel.tp": [1, 2]}}}, "workload.search.vary", "sweep"),
@@ -75,6 +81,8 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
         "workload.autoscale.beside.b: model",
         "",
     ),
+    ({"pools": {"a": {"count": 3}}}, "pools.a.count", "least=3"),
+    ({"workload.autoscale.period_s": 1.0, **STRETCHED}, "workload.autoscale.period_s", "or more"),
     (
         {"pools": {n: {"role": n} for n in ("prefill", "decode")}},
         "pools.prefill.role",
@@ -107,3 +115,29 @@ def test_an_answer() -> None:
     assert any("ready after 116 s" in text for text in answer.warnings)
     again = run(decode(CASE))
     assert again == answer
+
+
+def test_models_beside_each_other_are_judged_together() -> None:
+    """Each alone does with two devices for its jump; three are there for both."""
+    traffic = deepcopy(CASE["workload"]["traffic"])
+    fields = {
+        "workload.search": {"max_gpus": 3},
+        "workload.autoscale.beside": {"b": {"pool": {"model": "Llama-3.1-8B"}, "traffic": traffic}},
+    }
+    stages = traffic["arrival"]["stages"]
+    alone = run(decode(with_fields(CASE, {"workload.search": {"max_gpus": 3}})))
+    assert alone.why["fleet"]["models"][0]["static_gpus"] is not None
+    both = run(decode(with_fields(CASE, fields)))
+    assert [model["static_gpus"] for model in both.why["fleet"]["models"]] == [None, None]
+    least = [both.metrics[f"{prefix}gpu_hours_least"].estimate for prefix in ("", "b.")]
+    span_h = sum(stage["duration_s"] for stage in stages) / 3600.0
+    assert sum(least) <= 3 * span_h * 1.01
+
+
+def test_least_holds_for_fleets_that_it_is_compared_with() -> None:
+    metrics = run(decode(with_fields(CASE, {"workload.autoscale.least": 12}))).metrics
+    hours = metrics["gpu_hours_static"].estimate
+    assert hours == metrics["gpu_hours_least"].estimate == metrics["gpu_hours"].estimate
+    missed = metrics["missed_probability"]
+    assert (missed.estimate, missed.p05) == (0.0, 0.0)
+    assert missed.p95 == pytest.approx(0.1446, abs=1e-4)  # 1.645^2 / (16 + 1.645^2)

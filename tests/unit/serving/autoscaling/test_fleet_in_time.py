@@ -55,8 +55,14 @@ DAY = [3.0 + 40.0 * math.sin(math.pi * i / 240) ** 4 for i in range(240)]
 
 
 def demand(rates: Sequence[float], period_s: float = 60.0) -> PeriodDemand:
+    """Requests that come evenly in each period, and take half their time for their prompts."""
     work = np.array(rates) * period_s
-    return PeriodDemand(period_s, work, work, work)
+    counts = np.ceil(work).astype(int)
+    times = [period_s * np.arange(count) / count for count in counts.tolist()]
+    weights = np.repeat(work / np.maximum(counts, 1), counts)
+    arrivals = counts.astype(np.float64)
+    at_s = np.concatenate(times)
+    return PeriodDemand(period_s, arrivals, work, work, 1, at_s, weights, 0.5 * weights)
 
 
 def kind(gpus: int = 1, start_s: float = 0.0, most: int = 1000, price: float = 1.0) -> ReplicaKind:
@@ -81,8 +87,34 @@ def test_a_replica_carries_what_keeps_its_limit() -> None:
     assert CURVE.carried_per_s == pytest.approx(9.0)
     assert CURVE.late(9.0)[0] == pytest.approx(0.1)
     assert CURVE.late(0.5).tolist() == [0.0, 0.0]
-    assert CURVE.late(10.0, wait_s=0.06).tolist() == [1.0, 1.0]  # 100 + 60 ms are late as well
     assert CURVE.in_flight(9.0) == pytest.approx(9.0)
+
+
+def test_requests_behind_others() -> None:
+    """100 ms of 150 are taken in an idle replica, and a fifth is late in a full one anyway."""
+
+    def late(prompts_s: float, work_s: float) -> list[float]:
+        shares = CURVE.late_behind(np.array([prompts_s]), np.array([work_s]))
+        return [float(share) for share in shares]
+
+    assert late(0.0, 0.0) == late(0.049, 0.1) == [0.0, 0.0]
+    assert late(0.051, 0.1) == [1.0, 1.0]
+    assert late(0.049, 0.9) == pytest.approx([0.1, 0.1])  # nine run beside it
+    assert late(0.049, 1.049) == pytest.approx([0.2, 0.2])  # ten run, and it waits 49 ms for room
+    assert late(0.049, 1.051) == [1.0, 1.0]
+    both = CURVE.late_behind(np.array([0.0, 0.051]), np.array([0.0, 0.051]))
+    assert both.tolist() == [0.5, 0.5]
+
+
+def test_a_burst_waits_whatever_the_mean_rate_is() -> None:
+    """100 requests at once on one replica that does 20 prompts a second: two are in time."""
+    times = np.array([0.0] * 100 + [15.0])
+    count, ones = np.array([100.0, 1.0]), np.ones(101)
+    burst = PeriodDemand(30.0, count, count, np.full(2, 50.5) / 10.0, 2, times, ones, 0.5 * ones)
+    run = run_alone(TimedFleet(burst, (kind(),), counts=(1,)))
+    assert run.late[:, 0].tolist() == pytest.approx([0.98, 0.0])
+    many = run_alone(TimedFleet(burst, (kind(),), counts=(100,)))
+    assert many.late[:, 0].tolist() == [0.0, 0.0]  # 5 s of prompts over a hundred: 50 ms
 
 
 def test_a_slower_machine_does_less_and_is_later() -> None:
@@ -153,10 +185,11 @@ def test_replicas_double_or_four_more_come_at_a_time() -> None:
 
 
 def test_more_than_a_fleet_does_waits() -> None:
-    run = run_alone(TimedFleet(demand([20.0, 0.0, 0.0], 10.0), (kind(),), counts=(1,)))
-    # 200 come in 10 s, 100 are done, 100 wait: half of them, 5 s, in the mean
-    assert run.late[:, 0].tolist() == [1.0, 0.2, 0.0]
-    assert run.late_share == 1.0
+    run = run_alone(TimedFleet(demand([20.0, 0.0, 0.0, 1.0], 10.0), (kind(),), counts=(1,)))
+    # 200 come in 10 s; half of a request is left by each. Behind 17 to 21 run 8.5 to 10 others and
+    # some are late, behind more they wait for more than 50 ms. The last 100 wait in the next 10 s.
+    late = (0.05 + 0.1 + 0.15 + 0.2 + 0.2 + 178) / 200
+    assert run.late[:, 0].tolist() == pytest.approx([late, 0.0, 0.0, 0.0], abs=0.005)
     assert not run.keeps_objective
     two = run_alone(TimedFleet(demand([20.0, 0.0, 0.0], 10.0), (kind(),), counts=(2,)))
     assert two.late_share == pytest.approx(0.2)  # each at 10 a second
@@ -174,10 +207,14 @@ def test_the_fewest_that_stay() -> None:
 
 
 def test_who_knows_all() -> None:
-    run = foreseen(demand([9.0, 18.0, 18.5, 0.0]), (kind(gpus=2),))
+    (run,) = foreseen([TimedFleet(demand([9.0, 18.0, 18.5, 0.0]), (kind(gpus=2),))])
     assert run.gpus.tolist() == [2.0, 4.0, 6.0, 2.0]
     assert run.gpu_hours == pytest.approx(14.0 / 60)
     assert run.late_time_share == 0.0
+    (run,) = foreseen([TimedFleet(demand([9.0, 18.0, 18.5]), (kind(gpus=2),), least=2)], devices=5)
+    assert run.gpus.tolist() == [4.0, 4.0, 4.0]
+    pair = [TimedFleet(demand([rate]), (kind(),)) for rate in (90.0, 45.0)]
+    assert [run.gpus.tolist() for run in foreseen(pair, devices=9)] == [[6.0], [3.0]]
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -188,7 +225,42 @@ def test_constant_load_is_the_fleet_that_stays(name: str) -> None:
         still = fewest_static(steady, (kind(),), lambda counts: True)
         assert still is not None
         assert run.replicas[:, 0].tolist() == [count] * 100 == still.replicas[:, 0].tolist()
-        assert run.gpu_hours == still.gpu_hours == foreseen(steady, (kind(),)).gpu_hours
+        assert (
+            run.gpu_hours
+            == still.gpu_hours
+            == foreseen([TimedFleet(steady, (kind(),))])[0].gpu_hours
+        )
+
+
+NO_LATE, LATE = point(1.0, 0).taken_ms, point(1.0, 2).taken_ms
+STEEP = ReplicaCurve(
+    [
+        point(1.0, 0),
+        LoadPoint(20.0, NO_LATE, 24.0, 0.3),
+        LoadPoint(29.0, NO_LATE, 90.0, 0.8),
+        LoadPoint(30.0, LATE, 120.0, 0.9),
+    ],
+    30.0,
+    LIMITS,
+)
+"""Requests in flight grow the faster the nearer the most is."""
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_constant_load_on_replicas_of_a_steep_curve_keeps_its_fleet(name: str) -> None:
+    """Three do 60 a second with headroom; two would not."""
+    fleet = TimedFleet(
+        demand([60.0] * 240, 15.0), (ReplicaKind(STEEP, 1, 116.0),), POLICIES[name](0.2)
+    )
+    run = run_alone(fleet)
+    assert run.replicas[:, 0].tolist() == [3] * 240
+    assert (run.late_share, run.started) == (0.0, 0)
+
+
+def test_a_fleet_that_is_too_large_shrinks_only_after_a_while() -> None:
+    """Two are needed at first; one from then on, after three periods."""
+    fleet = TimedFleet(demand([18.0, *[4.0] * 6]), (kind(),), Scripted([9.0] * 7), down_after_s=180)
+    assert run_alone(fleet).replicas[:, 0].tolist() == [2, 2, 2, 2, 1, 1, 1]
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -245,7 +317,7 @@ def test_laws(rates: list[float], start_s: float, headroom: float, name: str) ->
     assert 0.0 <= run.late_share <= 1.0
     assert run.late.min() >= 0.0
     assert run.late.max() <= 1.0
-    _below(run, foreseen(demanded, kinds))
+    _below(run, foreseen([fleet])[0])
 
 
 def _below(run: FleetRun, least: FleetRun) -> None:
@@ -262,7 +334,7 @@ def test_demand_of_requests() -> None:
     demanded = PeriodDemand.of_requests(requests, 60.0, prompt_share=0.5)
     assert demanded.arrivals.tolist() == [3.0, 1.0]
     # weights: half by the prompt over 150, half by the output over 15
-    assert demanded.seen.tolist() == pytest.approx([1.0 + 50 / 30, 1.0 + 10 / 30])
+    assert demanded.work.tolist() == pytest.approx([1.0 + 50 / 30, 1.0 + 10 / 30])
     assert demanded.work.sum() == pytest.approx(4.0)
     assert demanded.hours == pytest.approx(2 / 60)
     with pytest.raises(SilicastError, match="periods"):

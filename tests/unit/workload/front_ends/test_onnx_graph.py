@@ -335,3 +335,12 @@ class TestRefusals:
         path = save(tmp_path, [node("MatMul", "x w", "y")], {"x": (2, 8)}, weights=[weight])
         (result,) = nodes_of(path)
         assert result.parameter_bytes == 8 * 16 * 4
+
+
+def test_results_of_the_program_are_named(tmp_path: Path) -> None:
+    """Through a view too; a runtime must write what the program hands out."""
+    nodes = [node("Conv", "x w", "a"), node("Relu", "a", "b"), node("Flatten", "b", "y")]
+    path = save(tmp_path, nodes, {"x": (1, 3, 8, 8)}, ("a", "y"), [tensor("w", 4, 3, 1, 1)])
+    graph = read_program(path, None)
+    assert graph.results == tuple(each.name for _, each in graph.nodes())
+    assert len(graph.results) == 2

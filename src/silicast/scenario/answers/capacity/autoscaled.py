@@ -57,7 +57,7 @@ ASSUMED: Final = (
 )
 FIDELITY: Final = (
     "autoscale: one replica was simulated at steady rates; the fleet follows period by period in "
-    "closed form, with requests spread evenly over what is ready"
+    "closed form: requests spread evenly over what is ready, and wait for work ahead of them"
 )
 
 
@@ -143,11 +143,12 @@ class _Autoscaled:
         tried = [self._tried(policy(self._table.headroom)) for policy in policies]
         tried.sort(key=_rank)
         best = tried[0]
-        statics = [self._static(each) for each in self._models]
+        statics = self._statics()
+        least = foreseen(self._fleets(None), self._devices)
         metrics: dict[str, Quantity] = {}
         for index, model in enumerate(self._models):
             prefix = f"{model.name}." if model.name else ""
-            current = _metrics(best, index, model) | _still(statics[index], model)
+            current = _metrics(best, index, model) | _still(statics[index], least[index], model)
             metrics |= {f"{prefix}{name}": value for name, value in current.items()}
         reply = self._simulated[0][0].answer(statistics_ms, self._remarks(best))
         reply.why["fleet"] = {
@@ -156,7 +157,7 @@ class _Autoscaled:
             "period_s": self._table.period_s,
             "policies": [each.summary(self._models) for each in tried],
             "models": [
-                self._about(model, best.runs[index], statics[index])
+                self._about(model, best.runs[index], statics[index], least[index])
                 for index, model in enumerate(self._models)
             ],
         }
@@ -182,7 +183,9 @@ class _Autoscaled:
             for model, simulated in zip(self._models, self._simulated, strict=True)
         ]
 
-    def _fleets(self, policy: ScalingPolicy, true: Sequence[tuple[ReplicaCurve, ...]] = ()) -> Any:
+    def _fleets(
+        self, policy: ScalingPolicy | None, true: Sequence[tuple[ReplicaCurve, ...]] = ()
+    ) -> list[TimedFleet]:
         table = self._table
         return [
             TimedFleet(
@@ -202,6 +205,14 @@ class _Autoscaled:
         drawn = [run_fleets(self._fleets(policy, true), self._devices) for true in self._drawn]
         return _TriedPolicy(policy, runs, drawn)
 
+    def _statics(self) -> list[tuple[FleetRun | None, list[FleetRun]]]:
+        """Of all models: none where they do not fit beside each other."""
+        statics = [self._static(each) for each in self._models]
+        gpus = sum(math.inf if run is None else float(run.gpus[0]) for run, _ in statics)
+        return (
+            statics if len(statics) == 1 or gpus <= self._devices else [(None, [])] * len(statics)
+        )
+
     def _static(self, model: _ServedModel) -> tuple[FleetRun | None, list[FleetRun]]:
         """The fewest replicas that do without scaling, and on other machines."""
 
@@ -210,7 +221,7 @@ class _Autoscaled:
             whole = all(n <= kind.most for n, kind in zip(counts, model.kinds, strict=True))
             return whole and gpus <= self._devices
 
-        run = fewest_static(model.demand, model.kinds, fits)
+        run = fewest_static(model.demand, model.kinds, fits, self._table.least)
         if run is None:
             return None, []
         counts, index = tuple(int(n) for n in run.replicas[0]), self._models.index(model)
@@ -218,12 +229,15 @@ class _Autoscaled:
         return run, [run_fleets([replace(still, true=true[index])])[0] for true in self._drawn]
 
     def _about(
-        self, model: _ServedModel, run: FleetRun, static: tuple[FleetRun | None, Any]
+        self,
+        model: _ServedModel,
+        run: FleetRun,
+        static: tuple[FleetRun | None, Any],
+        least: FleetRun,
     ) -> dict[str, Any]:
         gpus = run.gpus
         changes = [0, *(np.flatnonzero(np.diff(gpus)) + 1).tolist()]
         period_s = model.demand.period_s
-        least = foreseen(model.demand, model.kinds)
         return {
             "name": model.name,
             "requests": int(model.demand.arrivals.sum()),
@@ -269,6 +283,7 @@ class _TriedPolicy:
             "late_time_share": [round(run.late_time_share, 6) for run in self.runs],
             "kept": all(run.keeps_objective for run in self.runs),
             "missed_probability": round(self.missed, 4),
+            "machines": len(self.drawn),
         }
         if all(model.priced for model in models):
             table["cost"] = round(sum(run.cost for run in self.runs), 6)
@@ -294,26 +309,42 @@ def _metrics(tried: _TriedPolicy, index: int, model: _ServedModel) -> dict[str, 
     }
     if model.priced:
         values["cost"] = [each.cost for each in (run, *drawn)]
-    missed = float(np.mean([not each.keeps_objective for each in drawn]))
     metrics = {name: _quantity(*each) for name, each in values.items()}
-    return metrics | {"missed_probability": Quantity.exact(missed)}
+    return metrics | {"missed_probability": _missed(drawn)}
 
 
 def _still(
-    static: tuple[FleetRun | None, list[FleetRun]], model: _ServedModel
+    static: tuple[FleetRun | None, list[FleetRun]], least: FleetRun, model: _ServedModel
 ) -> dict[str, Quantity]:
-    """Of one model on a fleet that does not change, and on one that knows everything."""
-    least = foreseen(model.demand, model.kinds)
+    """Of one model on a fleet that does not change, and on one that knows the rates."""
     metrics = {"gpu_hours_least": Quantity.exact(least.gpu_hours)}
     run, drawn = static
     if run is not None:
         metrics["gpu_hours_static"] = Quantity.exact(run.gpu_hours)
         metrics["late_share_static"] = _quantity(*(e.late_share for e in (run, *drawn)))
-        missed = float(np.mean([not each.keeps_objective for each in drawn]))
-        metrics["missed_probability_static"] = Quantity.exact(missed)
+        metrics["missed_probability_static"] = _missed(drawn)
         if model.priced:
             metrics["cost_static"] = Quantity.exact(run.cost)
     return metrics
+
+
+def _missed(drawn: Sequence[FleetRun]) -> Quantity:
+    """The share of machines on which the objective is missed."""
+    return proportion(sum(not each.keeps_objective for each in drawn), len(drawn))
+
+
+def proportion(count: int, tries: int) -> Quantity:
+    """A probability from a count, with Wilson's interval of 90 %.
+
+    >>> proportion(0, 16)
+    Quantity(estimate=0.0, p05=0.0, p95=0.144...)
+    """
+    z = NormalDist().inv_cdf(0.95)
+    share, square = count / tries, z * z / tries
+    middle = share + 0.5 * square
+    half = z * math.sqrt(share * (1.0 - share) / tries + square / (4.0 * tries))
+    low, high = ((middle + sign * half) / (1.0 + square) for sign in (-1.0, 1.0))
+    return Quantity(share, min(max(low, 0.0), share), max(min(high, 1.0), share))
 
 
 def _quantity(estimate: float, *drawn: float) -> Quantity:
@@ -431,6 +462,13 @@ def _check_times(requests: Requests) -> None:
 
 def _check_pools(pools: Sequence[ReplicaPool], table: AutoscaleTable) -> None:
     for pool in pools:
+        if pool.count != 1:
+            raise SilicastError(
+                f"states {pool.count} replicas, whose number autoscale sets",
+                field=f"pools.{pool.name}.count",
+                hint=f"without it; least={pool.count} keeps so many at all times (--autoscale "
+                f"least={pool.count}, workload.autoscale.least), most.{pool.name} limits them",
+            )
         if pool.spec.role:
             raise unmodelled(
                 "not yet: replicas of prefill and decode apart that come and go",

@@ -17,12 +17,13 @@ from silicast.composition.passes.training_step import (
     with_update,
 )
 from silicast.composition.power.energy import work_energy
+from silicast.composition.step.machine import Machine
 from silicast.composition.timeline.trace_events import PredictedTimeline
 from silicast.core.calibrated import Blended
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Domain, Quantity, Tier
 from silicast.hardware.catalog import find_device
-from silicast.hardware.device import Device
+from silicast.kernels.physics.roofline import on_chip
 from silicast.kernels.products.gemm_constants import shown_mhz
 from silicast.learning.known_latencies import blended_ms
 from silicast.scenario.answer import Answer, answer, latency_of, why_tree
@@ -253,14 +254,14 @@ def _of_file(scenario: Scenario) -> RequestedPass:
         raise not_yet_of(PARTS["program"], "parallel")
     machine, warnings = machine_of(scenario, (RUNTIME,))
     program = program_in(scenario, compiles=machine.engine.compiles)
-    graph, remarks = _by_runtime(scenario, program.graph, machine.device)
+    graph, remarks = _by_runtime(scenario, program.graph, machine)
     result = predict_program(machine, graph, state_bytes=program.state_bytes)
     formats = dict.fromkeys(node.op.variant.dtype for node in result.model.graph.nodes)
     warnings = [*warnings, *program.said, *remarks]
     return RequestedPass(result, warnings, result.model.graph.name, 1, " and ".join(formats))
 
 
-def _by_runtime(scenario: Scenario, graph: Graph, device: Device) -> tuple[Graph, list[str]]:
+def _by_runtime(scenario: Scenario, graph: Graph, machine: Machine) -> tuple[Graph, list[str]]:
     """A program as the runtime that is named runs it, and what it joins and leaves to the CPU.
 
     Raises:
@@ -276,11 +277,15 @@ def _by_runtime(scenario: Scenario, graph: Graph, device: Device) -> tuple[Graph
             field=f"engine.options.{RUNTIME}",
             hint="leave it out; an engine that compiles fuses other programs",
         )
-    runtime = runtime_named(str(name))
+    runtime, device, engine = runtime_named(str(name)), machine.device, machine.engine
     target = TARGETS.get(device.execution_model, "npu")
     rules = runtime.rules(target)
-    graph, joined = joined_graph(graph, rules)
-    remarks = [f"{runtime.name} on the {target.upper()} joins {len(joined)} operators to others"]
+    graph, joined = joined_graph(graph, rules, on_chip(device)[0])
+    count = "1 operator" if len(joined) == 1 else f"{len(joined)} operators"
+    remarks = [
+        f"{runtime.name} on the {target.upper()} joins {count} to others",
+        f"host time is that of {engine.name}: none of {runtime.name} was measured",
+    ]
     left = fallen_back(graph, rules)
     if left:
         remarks.append(
