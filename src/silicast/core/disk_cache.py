@@ -4,13 +4,15 @@ The folder is ``SILICAST_CACHE`` ("" = keep nothing), else ``silicast`` in the u
 caches. A file holds one result under the hash of all that it depends on, and the hash of its key
 and result: one that was damaged, edited or put under another name is computed again. It is written
 under another name and renamed, so that several processes may write. A folder that cannot be written
-keeps nothing (docs/adr/0043).
+keeps nothing (docs/adr/0043). A file begins with a mark; what has none is not of the cache and is
+never removed.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +22,7 @@ import msgspec
 
 from silicast.core.decode import decode_json
 from silicast.core.errors import SilicastError
-from silicast.core.files import read_bounded, write_atomically
+from silicast.core.files import opened_file, read_bounded, write_atomically
 from silicast.core.hashing import content_hash
 
 MOST_BYTES = 1 << 20
@@ -33,27 +35,32 @@ Cached = TypeVar("Cached", bound=msgspec.Struct)
 
 _ENTRY = re.compile(r"[0-9a-f]{16}\.json")
 """What a file of a key is called (:func:`~.hashing.content_hash`); all others are not ours."""
+_MARK = b'{"silicast":"cache entry",'
+"""What an entry begins with; a file without it is not ours, whatever it is called."""
 
 
 class KeptKind(msgspec.Struct, frozen=True):
-    """What is kept of one kind: files, those whose seal is broken (computed again when they are
-    needed), and bytes of all of them.
+    """What is kept of one kind: entries, those whose seal is broken (computed again when they are
+    needed), bytes of all of them, and files with a name of an entry that are not of the cache.
     """
 
     entries: int
     broken: int
     size_bytes: int
+    foreign: int = 0
 
     @property
     def text(self) -> str:
         """In one line."""
-        whole = f"{self.entries:,} entries, {self.size_bytes / 1e6:.2f} MB"
-        if not self.broken:
-            return whole
-        return f"{whole}, {self.broken:,} of them broken: computed again when needed"
+        parts = [f"{self.entries:,} entries, {self.size_bytes / 1e6:.2f} MB"]
+        if self.broken:
+            parts.append(f"{self.broken:,} of them broken: computed again when needed")
+        if self.foreign:
+            parts.append(f"{self.foreign:,} not ours, left")
+        return ", ".join(parts)
 
 
-class Sealed(msgspec.Struct, frozen=True):
+class Sealed(msgspec.Struct, frozen=True, tag_field="silicast", tag="cache entry"):
     """What a file holds: a result as it was encoded, and the hash of it and its key."""
 
     seal: str
@@ -96,8 +103,11 @@ def cached(kind: str, key: str, type_: type[Cached]) -> Cached | None:
 def _unsealed(path: Path) -> bytes | None:
     """The result that a file holds under its name; None = none whose seal is whole."""
     try:
-        sealed = decode_json(read_bounded(path, MOST_BYTES, "a result"), Sealed)
+        content = read_bounded(path, MOST_BYTES, "a result")
+        sealed = decode_json(content, Sealed) if content.startswith(_MARK) else None
     except SilicastError:
+        return None
+    if sealed is None:
         return None
     encoded = bytes(sealed.result)
     return encoded if sealed.seal == _seal(path.stem, encoded) else None
@@ -126,8 +136,9 @@ def _make_room(folder: Path, key: str) -> None:
     with os.scandir(folder) as entries:
         files = [(entry.stat().st_mtime, entry.path) for entry in entries]
     if len(files) > MOST_FILES:
-        for _, path in sorted(files)[: len(files) // 2]:
-            Path(path).unlink(missing_ok=True)
+        for path in (Path(path) for _, path in sorted(files)[: len(files) // 2]):
+            if _ENTRY.fullmatch(path.name) and _is_marked(path):
+                path.unlink(missing_ok=True)
 
 
 def cached_kinds() -> dict[str, KeptKind]:
@@ -138,9 +149,18 @@ def cached_kinds() -> dict[str, KeptKind]:
     """
     kinds: dict[str, KeptKind] = {}
     for kind, paths in _entries():
-        sizes = [path.lstat().st_size for path in paths]
-        broken = sum(_unsealed(path) is None for path in paths)
-        kinds[kind] = KeptKind(len(paths), broken, sum(sizes))
+        sizes, broken, foreign = [], 0, 0
+        for path in paths:
+            marked, whole = _is_marked(path), _unsealed(path) is not None
+            size = _size(path)  # last: another process may remove it meanwhile
+            if size is None:
+                continue
+            if marked:
+                sizes.append(size)
+            broken += marked and not whole
+            foreign += not marked
+        if sizes or foreign:
+            kinds[kind] = KeptKind(len(sizes), broken, sum(sizes), foreign)
     return kinds
 
 
@@ -152,7 +172,7 @@ def clear() -> dict[str, KeptKind]:
     """
     gone = cached_kinds()
     for _, paths in _entries():
-        for path in paths:
+        for path in filter(_is_marked, paths):
             try:
                 path.unlink(missing_ok=True)
             except OSError as error:
@@ -160,9 +180,27 @@ def clear() -> dict[str, KeptKind]:
     return gone
 
 
+def _is_marked(path: Path) -> bool:
+    """Whether a file says that it is an entry; not where it cannot be read or is gone."""
+    try:
+        with opened_file(path, sys.maxsize, "a result") as stream:
+            return stream.read(len(_MARK)) == _MARK
+    except (OSError, SilicastError):
+        return False
+
+
+def _size(path: Path) -> int | None:
+    """Bytes of a file; None where it is gone."""
+    try:
+        return path.lstat().st_size
+    except FileNotFoundError:
+        return None
+
+
 def _entries() -> Iterator[tuple[str, list[Path]]]:
     """Kinds and the files of their keys. A folder may be shared with anything: what is no plain
-    file, or has another name, is not ours; neither is what a link leads to.
+    file, or has another name, is not ours; neither is what a link leads to. A file with the name
+    of an entry may still be of another program: see :func:`_is_marked`.
     """
     folder = cache_folder()
     if folder is None or not folder.exists():

@@ -11,8 +11,10 @@ _ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _HERE_DOCUMENT = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)\1")
 _ENDS_WORD = frozenset(" \t\r\n;&|()<>")
 _LONGEST_OPERATOR = 8
-_WRITES = frozenset((">", ">|", ">>"))
-_ESCAPED_IN_QUOTES = '"\\$`'
+_APPENDS = ">>"
+_WRITES = frozenset((">", ">|", _APPENDS))
+_ESCAPED_IN_DOCUMENTS = "\\$`"
+_ESCAPED_IN_QUOTES = '"' + _ESCAPED_IN_DOCUMENTS
 
 
 @final
@@ -55,12 +57,14 @@ class Command:
             ";;", brackets.
         document: its here-document; None = it has none.
         target: the file that its output goes to; None = none.
+        appends: the output goes behind what the file holds.
     """
 
     tokens: list[Token]
     joined: str = ""
     document: Word | None = None
     target: Word | None = None
+    appends: bool = False
 
 
 def commands(text: str) -> Iterator[Command]:
@@ -80,6 +84,7 @@ class _Lexer:
         self.line_end = self.behind_documents = 0
         self.document: Word | None = None
         self.target: Word | None = None
+        self.appends = False
 
     def commands(self) -> Iterator[Command]:
         tokens: list[Token] = []
@@ -90,6 +95,7 @@ class _Lexer:
                 if tokens:
                     yield self.command(tokens, joined)
                     joined = ""
+                self.document = self.target = None
                 tokens = []
                 if letter != "\n" and len(joined) < _LONGEST_OPERATOR:
                     joined += letter
@@ -105,9 +111,7 @@ class _Lexer:
 
     def command(self, tokens: list[Token], joined: str) -> Command:
         """A command that ends here, with its redirections."""
-        command = Command(tokens, joined, self.document, self.target)
-        self.document = self.target = None
-        return command
+        return Command(tokens, joined, self.document, self.target, self.appends)
 
     def skip_blank(self, also: str = "") -> bool:
         """Whether something was left out here: blanks, a continued line, a comment, ``also``."""
@@ -132,7 +136,10 @@ class _Lexer:
         text = self.text[start : end.start() if end else len(self.text)]
         if match[0].startswith("<<-"):
             text = re.sub(r"^\t+", "", text, flags=re.MULTILINE)
-        self.document = (WordPiece(text, "'" if match[1] else '"'),)
+        if match[1]:
+            self.document = (WordPiece(text, "'"),)
+        else:
+            self.document = tuple(_Lexer(text).expandable("", _ESCAPED_IN_DOCUMENTS))
 
     def redirection(self, tokens: list[Token]) -> None:
         """``> file``, ``2>&1`` and the like."""
@@ -150,7 +157,7 @@ class _Lexer:
             self.at += 1
         target = self.word()
         if operator in _WRITES and handle in ("", "1"):
-            self.target = target
+            self.target, self.appends = target, operator == _APPENDS
 
     def token(self) -> Token:
         match = _ASSIGNED.match(self.text, self.at)
@@ -209,21 +216,30 @@ class _Lexer:
         return self.text[start : end if end >= 0 else len(self.text)]
 
     def double_quoted(self) -> list[WordPiece]:
+        self.at += 1
+        parts = self.expandable('"', _ESCAPED_IN_QUOTES)
+        self.at += 1
+        return parts
+
+    def expandable(self, end: str, escaped: str) -> list[WordPiece]:
+        """Text in which variables are put in, up to a letter ("" = all that is left).
+
+        Args:
+            escaped: letters that a backslash takes the meaning from; before others it stays.
+        """
         parts: list[WordPiece] = []
         held: list[str] = []
-        self.at += 1
-        while self.at < len(self.text) and (letter := self.text[self.at]) != '"':
+        while self.at < len(self.text) and (letter := self.text[self.at]) != end:
             if letter != "\\":
                 held.append(self.bare(letter))
                 continue
             following = self.text[self.at + 1 : self.at + 2]
             self.at += 2
-            if following and following in _ESCAPED_IN_QUOTES:
+            if following and following in escaped:
                 parts += [WordPiece("".join(held), '"'), WordPiece(following, "'")]
                 held = []
             elif following != "\n":
                 held.append(f"\\{following}")
-        self.at += 1
         return [*parts, WordPiece("".join(held), '"')]
 
 

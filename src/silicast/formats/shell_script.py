@@ -24,6 +24,7 @@ from silicast.formats._shell_lexer import (
     Command,
     Token,
     Word,
+    WordPiece,
     closing_bracket,
     commands,
 )
@@ -39,6 +40,7 @@ _BEFORE = frozenset(("{", "!", "time", "exec", "nohup"))
 _PRINTS = frozenset(("echo", "printf"))
 _OF_PRINTS = frozenset(("-n", "-e", "%s", "%s\\n", "%s "))
 _WRITERS = frozenset(("cat", "tee"))
+_PIPES = frozenset(("|", "|&"))
 _SHELLS = frozenset(("bash", "sh"))
 _NAMED = re.compile(r"\$(?:([A-Za-z_]\w*|\d)|\{([A-Za-z_]\w*|\d)\})")
 _DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*):?=[^{}]*\}")
@@ -65,7 +67,8 @@ class Script:
         branched: variables that are set where a condition holds of which it is not known.
         missing: variables of conditions that nobody sets: they count as empty.
         looped: variables of loops that take several values, with these.
-        files: here-documents that it writes, by the names of the files.
+        files: here-documents and what ``echo`` says that it writes, by the names of the files;
+            files to which anything else is written are left out.
     """
 
     variables: Mapping[str, str | list[str]]
@@ -99,7 +102,7 @@ class Script:
             tuple(reader.branched),
             tuple(reader.missing),
             reader.looped,
-            {"".join(reader.fields(name)): reader.text(word) for name, word in reader.files},
+            reader.written(),
         )
 
     def command(self) -> list[str]:
@@ -122,6 +125,16 @@ def _option_count(words: Sequence[str]) -> int:
 
 
 @final
+@dataclass(frozen=True)
+class _Write:
+    """What a command writes to a file; None = not known."""
+
+    name: Word
+    text: Word | None
+    appends: bool
+
+
+@final
 class _ScriptReader:
     """Commands of a script read one by one; what all expansions together hold is bounded."""
 
@@ -132,7 +145,8 @@ class _ScriptReader:
         self.missing: dict[str, None] = {}
         self.looped: dict[str, list[str]] = {}
         self.runs: list[list[Token]] = []
-        self.files: list[tuple[Word, Word]] = []
+        self.files: list[_Write] = []
+        self.piped: Word | None = None
         self.printed: dict[str, list[list[Token]]] = {}
         self.function = ""
         self.branches = Branches(self.condition_words)
@@ -141,6 +155,7 @@ class _ScriptReader:
     def read(self, text: str) -> None:
         before = ""
         for command in commands(text):
+            piped, self.piped = self.piped, None
             if command.joined.endswith("()"):
                 self.function = before
             tokens = self.branches.entered(command.joined, command.tokens, _plain)
@@ -157,7 +172,8 @@ class _ScriptReader:
             elif head in CONDITIONS or not tokens or not self.branches.runs:
                 continue
             else:
-                self.command(replace(command, tokens=tokens), head)
+                document = command.document or (piped if command.joined in _PIPES else None)
+                self.command(replace(command, tokens=tokens, document=document), head)
 
     def command(self, command: Command, head: str) -> None:
         tokens = command.tokens
@@ -168,17 +184,43 @@ class _ScriptReader:
                 self.assign(each)
         elif command.document is not None and _plain(words[0]) == "read":
             self.keep(_plain(words[-1]), self.text(command.document))
-        elif command.document is not None and _plain(words[0]) in _WRITERS:
-            target = command.target or (words[-1] if len(words) > 1 else None)
-            self.files += [] if target is None else [(target, command.document)]
+        elif head in _WRITERS and command.document is not None:
+            self.write(words, command)
         elif head == "set":
             self.arguments(tokens[1:])
         elif head == ":":
             self.defaults(tokens[1:])
-        elif head in _PRINTS:
+        elif head in _PRINTS and command.target is None:
             self.printed.setdefault(self.function, []).append(tokens)
         elif head not in _DECLARES:
-            self.runs.append(tokens)
+            self.runs += [] if head in _PRINTS else [tokens]
+            if command.target is not None:
+                self.files.append(_Write(command.target, _echoed(tokens), command.appends))
+
+    def write(self, words: Sequence[Word], command: Command) -> None:
+        """``cat`` and ``tee`` of a here-document: into files, or on to the next command."""
+        named = [word for word in words[1:] if not _plain(word).startswith("-")]
+        flags = [_plain(word) for word in words[1:] if word not in named]
+        document = command.document
+        if _plain(words[0]) == "tee":
+            appends = "-a" in flags or "--append" in flags
+            self.files += [_Write(word, document, appends) for word in named]
+        elif named:
+            document = None  # cat takes the files that it names
+        if command.target is not None:
+            self.files.append(_Write(command.target, document, command.appends))
+        else:
+            self.piped = document
+
+    def written(self) -> dict[str, str]:
+        """Texts of files by name, without those that are not known."""
+        texts: dict[str, str | None] = {}
+        for each in self.files:
+            name = "".join(self.fields(each.name))
+            before = texts.get(name, "") if each.appends else ""
+            text = None if each.text is None else self.text(each.text)
+            texts[name] = None if before is None or text is None else before + text
+        return {name: text for name, text in texts.items() if text is not None}
 
     def text(self, document: Word) -> str:
         """A here-document with its variables put in."""
@@ -400,6 +442,16 @@ def _long(words: list[str]) -> list[str]:
             return [*made, *words[position:]]
         made += [_SHORT[match[1]], *([match[2]] if match[2] else [])] if match else [word]
     return made
+
+
+def _echoed(tokens: Sequence[Token]) -> Word | None:
+    """The line that ``echo`` prints; None = only running it would say."""
+    words = [token for token in tokens[1:] if isinstance(token, tuple)]
+    is_plain = len(words) == len(tokens) - 1 and not (words and _plain(words[0]).startswith("-"))
+    if _plain(tokens[0]) != "echo" or not is_plain:
+        return None
+    parts = [part for word in words for part in (WordPiece(" ", "'"), *word)]
+    return (*parts[1:], WordPiece("\n", "'"))
 
 
 def _plain(token: Token) -> str:

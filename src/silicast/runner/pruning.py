@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
 from silicast.core.errors import SilicastError
+from silicast.core.metrics import METRICS, metric_of
 from silicast.core.naming import near
 from silicast.exploration.belonging import sign_of
 from silicast.exploration.pruning import prune
@@ -22,6 +24,9 @@ from silicast.scenario.decode import decode
 from silicast.scenario.set_fields import with_fields
 
 FIELD = "--prune"
+_ENDS = re.compile(r"_p(?:05|95)$")
+_OF_SIZES = re.compile(r"tokens_\d+_us")
+"""Metrics that task tune names by numbers of tokens."""
 
 Answer = Callable[[Iterator[PointCase]], object]
 """Answers cases into the store."""
@@ -54,8 +59,9 @@ def pruned(
         together: points that are answered at a time.
 
     Raises:
-        SilicastError: no point has the metric.
+        SilicastError: there is no such metric, before anything is answered; or no point has it.
     """
+    _check_name(metric)
     points = [point for part in sweep.space.points() for point in part]
     keys, sign = PointKeys(sweep.folder, sweep.calibrations), sign_of(metric)
     cases = [keys.case(sweep.space.base, point) for point in points]
@@ -87,6 +93,13 @@ def pruned(
         len(result.pruned),
         sum(limits[each] is None for each in order),
     )
+
+
+def _check_name(metric: str) -> None:
+    name = _ENDS.sub("", metric)
+    if metric_of(name) is None and not _OF_SIZES.fullmatch(name):
+        hint = near(metric, sorted(METRICS))
+        raise SilicastError(f"unknown metric {metric!r:.80}", field=FIELD, hint=hint)
 
 
 def point_bound(tree: Mapping[str, Any], folder: Path, metric: str) -> float | None:

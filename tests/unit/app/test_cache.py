@@ -17,7 +17,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SILICAST_CACHE", str(tmp_path))
     for number in range(3):
         store("mappings", content_hash(number), KeptKind(number, 0, 0))
-    (tmp_path / "mappings" / f"{content_hash(1)}.json").write_bytes(b"{}")
+    broken = tmp_path / "mappings" / f"{content_hash(1)}.json"
+    broken.write_bytes(broken.read_bytes()[:-9])
     return tmp_path
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from silicast.core import disk_cache
 from silicast.core.decode import Strict
 from silicast.core.disk_cache import KeptKind, cache_folder, cached, cached_kinds, clear, store
 from silicast.core.errors import SilicastError
@@ -90,7 +91,7 @@ def test_what_is_kept_is_counted_and_cleared(folder: Path) -> None:
 def test_broken_and_planted_entries_are_told_and_cleared(folder: Path) -> None:
     store("answers", ONE, Answer(1.0))
     (folder / f"{TWO}.json").write_bytes((folder / f"{ONE}.json").read_bytes())
-    (folder / f"{content_hash(3)}.json").write_bytes(b"{")
+    (folder / f"{content_hash(3)}.json").write_bytes((folder / f"{ONE}.json").read_bytes()[:40])
     assert (cached_kinds()["answers"].entries, cached_kinds()["answers"].broken) == (3, 2)
     assert clear()["answers"].entries == 3
     assert list(folder.iterdir()) == []
@@ -113,6 +114,58 @@ def test_what_is_not_of_the_cache_stays(folder: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == sorted(
         ("notes.json", f"{TWO}.json", f"{content_hash(3)}.json")
     )
+
+
+def test_a_foreign_file_that_is_called_by_a_hash_stays(folder: Path) -> None:
+    """A sweep's store or a user's notes in the folder: neither name nor shape makes an entry."""
+    store("answers", ONE, Answer(1.0))
+    sweep = folder.parent / "points"
+    sweep.mkdir()
+    planted = {
+        folder / f"{TWO}.json": b'{"seal":"0123456789abcdef","result":{"value":1.0}}',
+        sweep / f"{ONE}.json": b'{"key": 1}',
+        sweep / f"{TWO}.json": b"",
+    }
+    for path, content in planted.items():
+        path.write_bytes(content)
+    kinds = clear()
+    assert {name: (kind.entries, kind.foreign) for name, kind in kinds.items()} == {
+        "answers": (1, 1),
+        "points": (0, 2),
+    }
+    assert kinds["points"].text == "0 entries, 0.00 MB, 2 not ours, left"
+    assert {path: path.read_bytes() for path in planted} == planted
+    assert not (folder / f"{ONE}.json").exists()
+
+
+def test_room_is_made_among_entries_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store("answers", ONE, Answer(1.0))
+    foreign = folder / f"{TWO}.json"
+    foreign.write_bytes(b"{}")
+    for path in (foreign, folder / f"{ONE}.json"):
+        os.utime(path, (1, 1))
+    monkeypatch.setattr(disk_cache, "MOST_FILES", 1)
+    for number in (1, 2):
+        store("answers", f"00{number:014x}", Answer(2.0))
+    assert foreign.exists()
+    assert not (folder / f"{ONE}.json").exists()
+
+
+def test_an_entry_that_goes_while_others_are_counted_is_none(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store("answers", ONE, Answer(1.0))
+    store("answers", TWO, Answer(2.0))
+    size = (folder / f"{ONE}.json").stat().st_size
+    marked = disk_cache._is_marked
+
+    def removes_one(path: Path) -> bool:
+        before = marked(path)
+        (folder / f"{TWO}.json").unlink(missing_ok=True)
+        return before
+
+    monkeypatch.setattr(disk_cache, "_is_marked", removes_one)
+    assert cached_kinds() == {"answers": KeptKind(1, 0, size)}
 
 
 def test_a_folder_that_cannot_be_changed_is_named(

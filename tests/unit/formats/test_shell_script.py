@@ -217,3 +217,44 @@ def test_here_documents_are_files_that_a_script_writes() -> None:
         "tee c <<G\nlast\nG\ncat <<H\nno\nH"
     )
     assert script.files == {"a.json": "{3}\n", "b.3": "[$N]\n", "c": "last\n"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("cat >a <<E\none\nE\ncat >>a <<E\ntwo\nE", "one\ntwo\n"),
+        ("cat >a <<E\none\nE\ncat >a <<E\ntwo\nE", "two\n"),
+        ("tee a <<E\none\nE\ntee -a a <<E >/dev/null\ntwo\nE", "one\ntwo\n"),
+        ("cat <<E | tee a\none\nE", "one\n"),
+        ("cat <<E | tee b a > /dev/null\none\nE", "one\n"),
+        ("cat <<E | tee b | tee -a a\none\nE", "one\n"),
+        ("cat <<E | cat > a\none\nE", "one\n"),
+        ('X=5\necho x: 1 > a\necho "y: $X" >> a', "x: 1\ny: 5\n"),
+        ("> b\ncat <<E\none\nE\ncat >> a <<E\ntwo\nE", "two\n"),
+        # only a run would say what these hold
+        ("cat >a <<E\none\nE\npython more.py >> a", None),
+        ("cat >a <<E\none\nE\nprintf 'x: %s' 1 >> a", None),
+        ("cat <<E | sed s/o/i/ > a\none\nE", None),
+        ("cat b > a <<E\none\nE", None),
+        ("cat a <<E\none\nE", None),
+        ("python x.py > a\ncat >a <<E\none\nE", "one\n"),
+    ],
+)
+def test_a_file_holds_what_all_commands_write_to_it(text: str, expected: str | None) -> None:
+    """As bash leaves the file."""
+    assert Script.parse(text).files.get("a") == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (r"\$X", "$X"),
+        (r"$X\\$X", r"5\5"),
+        (r"\`date\`", "`date`"),
+        (r"a\n \" 'q' $X", r"""a\n \" 'q' 5"""),
+        ("one \\\ntwo", "one two"),
+    ],
+)
+def test_backslashes_in_here_documents(line: str, expected: str) -> None:
+    assert Script.parse(f"X=5\ncat >a <<E\n{line}\nE").files == {"a": f"{expected}\n"}
+    assert Script.parse(f"X=5\ncat >a <<'E'\n{line}\nE").files == {"a": f"{line}\n"}

@@ -9,6 +9,7 @@ import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.exploration.scenario_space import read_scenario_space
+from silicast.runner import pruning
 from silicast.runner.points import PointCase
 from silicast.runner.pruning import point_bound, pruned
 from silicast.runner.results import stored_rows
@@ -94,6 +95,21 @@ def test_tasks_without_a_cheap_bound_and_metrics_that_nothing_has(
     )
     assert point_bound(colocated, tmp_path, "tpot_p50_ms") is None
     store = AnswerStore.begun(tmp_path / "store")
-    with pytest.raises(SilicastError, match="no point that fits has tpot_p50_s") as caught:
-        pruned(swept, store, "tpot_p50_s", lambda cases: swept.run(store, cases=cases))
-    assert "tpot_p50_ms" in caught.value.hint
+    with pytest.raises(SilicastError, match="no point that fits has prefill_ms"):
+        pruned(swept, store, "prefill_ms", lambda cases: swept.run(store, cases=cases))
+
+
+@pytest.mark.parametrize("metric", ["tpot_p50_s", "tpot_p50_m_p95", "ttft", "tokens_x_us"])
+def test_an_unknown_metric_is_refused_before_anything_is_answered(
+    swept: Sweep, tmp_path: Path, metric: str
+) -> None:
+    def answer(cases: Iterator[PointCase]) -> None:
+        raise AssertionError("answered")
+
+    store = AnswerStore.begun(tmp_path / "store")
+    with pytest.raises(SilicastError, match=f"unknown metric '{metric}'") as caught:
+        pruned(swept, store, metric, answer)
+    assert caught.value.field == "--prune"
+    assert "tpot_p50_ms" in caught.value.hint or not metric.startswith("tpot")
+    for known in ("tpot_p50_ms_p95", "chat.requests_per_s", "tokens_64_us"):
+        pruning._check_name(known)

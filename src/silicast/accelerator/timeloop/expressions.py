@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, final
 
 from silicast.core.errors import SilicastError
@@ -17,6 +18,7 @@ _TOKEN = re.compile(
 _LONGEST = 500
 """Characters of an expression; others are words."""
 _DEEPEST = 50
+"""Brackets in brackets."""
 _FUNCTIONS: Mapping[str, Callable[..., float]] = {
     "ceil": math.ceil,
     "floor": math.floor,
@@ -41,6 +43,10 @@ _LEVELS = (("+", "-"), ("*", "/", "//", "%"))
 
 class NoArithmeticError(Exception):
     """A text that is no expression, or names what is not known."""
+
+
+class _NeedsFirstError(Exception):
+    """An attribute whose value is needed is not evaluated yet."""
 
 
 def evaluated(text: str, value_of: Callable[[str], float]) -> float:
@@ -96,12 +102,11 @@ class _Expression:
         return value
 
     def signed(self) -> float:
-        if self.takes("-"):
-            return -self.signed()
-        if self.takes("+"):
-            return self.signed()
+        sign = 1.0
+        while self.tokens and self.tokens[-1] in (("sign", "-"), ("sign", "+")):
+            sign = -sign if self.tokens.pop()[1] == "-" else sign
         base = self.atom()
-        return math.pow(base, self.signed()) if self.takes("**") else base
+        return sign * (math.pow(base, self.signed()) if self.takes("**") else base)
 
     def atom(self) -> float:
         if not self.tokens:
@@ -110,7 +115,10 @@ class _Expression:
         if kind == "number":
             return float(word)
         if word == "(":
-            return self.inside()[0]
+            values = self.inside()
+            if len(values) > 1:
+                raise NoArithmeticError
+            return values[0]
         if kind != "name":
             raise NoArithmeticError
         if not self.takes("("):
@@ -129,6 +137,7 @@ class _Expression:
             values.append(self.level(0))
         if not self.takes(")"):
             raise NoArithmeticError
+        self.depth -= 1
         return values
 
     def takes(self, token: str) -> bool:
@@ -153,34 +162,41 @@ def resolved(
     {'width': 16, 'depth': 64}
     """
     result: dict[str, Any] = {}
-    open_: list[str] = []
+    open_: dict[str, None] = {}
 
     def value_of(name: str) -> float:
-        value = one(name) if name in given and name not in open_ else outer.get(name)
+        if name in given and name not in open_ and name not in result:
+            raise _NeedsFirstError(name)
         if name in open_ and name not in outer:
+            names = list(open_)
             raise SilicastError(
-                f"{' needs '.join([*open_[open_.index(name) :], name])}",
+                f"{' needs '.join([*names[names.index(name) :], name])}",
                 field=f"{where}.{name}",
                 file=file,
                 hint="state one of them as a number",
             )
+        value = outer.get(name) if name in open_ else result.get(name, outer.get(name))
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise NoArithmeticError
         return value
 
     def one(name: str) -> Any:
-        if name in result:
-            return result[name]
         value = given[name]
         if isinstance(value, str):
-            open_.append(name)
-            try:
+            with suppress(NoArithmeticError):
                 number = evaluated(value, value_of)
                 value = int(number) if number.is_integer() else number
-            except NoArithmeticError:
-                pass
-            open_.pop()
-        result[name] = value
         return value
 
-    return {name: one(name) for name in given}
+    for first in given:
+        if first not in result:
+            open_[first] = None
+        while open_:  # no recursion: a file may name as many in a row as it likes
+            name = next(reversed(open_))
+            try:
+                result[name] = one(name)
+            except _NeedsFirstError as needed:
+                open_[str(needed)] = None
+            else:
+                del open_[name]
+    return {name: result[name] for name in given}

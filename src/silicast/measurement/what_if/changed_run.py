@@ -26,6 +26,7 @@ _OF_TENSOR_RANKS = {
     "cross_entropy": ("cols", "vocab"),
 }
 """Sizes that tensor parallelism divides."""
+OPTIMIZER = "optimizer"
 _HEADS = ("num_heads", "num_kv_heads")
 Kernel = Mapping[str, Any]
 
@@ -145,7 +146,7 @@ class TracedSizes:
 def at_batch(kernel: Kernel, ratio: Fraction, sizes: TracedSizes) -> dict[str, Any] | str:
     """The kernel at another batch, or why it is not known."""
     changed, op = dict(kernel), str(kernel["op"])
-    if ratio == 1 or op == "optimizer":
+    if ratio == 1 or op == OPTIMIZER:
         return changed
     if "q_lens" in kernel or "kv_lens" in kernel:
         if ratio.denominator != 1:
@@ -171,6 +172,7 @@ def at_batch(kernel: Kernel, ratio: Fraction, sizes: TracedSizes) -> dict[str, A
 
 def shard(kernel: Kernel, tp: int, sizes: TracedSizes) -> dict[str, Any]:
     """What one of ``tp`` tensor-parallel ranks runs of a kernel; the same where it is replicated.
+    An optimizer updates the largest share of weights, rounded up.
 
     Raises:
         SilicastError: the ranks cannot share it evenly.
@@ -180,6 +182,8 @@ def shard(kernel: Kernel, tp: int, sizes: TracedSizes) -> dict[str, Any]:
         return changed
     if op == "moe":
         return changed | {"tp": kernel.get("tp", 1) * tp}
+    if op == OPTIMIZER:
+        return changed | {"elements": -(-kernel["elements"] // tp)}
     for name in _divided(kernel, sizes):
         if name == "num_kv_heads" and kernel[name] < tp:
             changed[name] = 1

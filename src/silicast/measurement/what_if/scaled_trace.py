@@ -27,6 +27,7 @@ from silicast.measurement.importers.importer import FileReading
 from silicast.measurement.records.records import CollectiveRow, KernelRow
 from silicast.measurement.what_if.changed_run import (
     NORMS,
+    OPTIMIZER,
     ParallelPlan,
     TracedSizes,
     at_batch,
@@ -85,7 +86,7 @@ class ScaledTrace:
         busy_share: time in which any kernel ran over the sum of all kernels; below 1 where streams
             overlap.
         plan: GPUs that share the run; collectives: between them. ``scaled_us`` and ``ops`` are of
-            one GPU and one micro-batch.
+            one GPU and one micro-batch before a pipeline cuts it.
     """
 
     traced: str
@@ -107,16 +108,20 @@ class ScaledTrace:
     @property
     def wall_us(self) -> tuple[float, Quantity] | None:
         """First kernel to last, measured and predicted; of a pipeline until its last micro-batch
-        leaves the last stage.
+        leaves the last stage, after which the optimizer updates a stage's weights once.
         """
         if self.idle_us is None:
             return None
         idle, share, kernels, plan = self.idle_us, self.busy_share, self.scaled_us, self.plan
         turns = (plan.micro_batches + plan.pp - 1) / plan.pp
-        scaled = (kernels.estimate, kernels.p05, kernels.p95)
+        once = _total([op.scaled_us for op in self.ops if op.op == OPTIMIZER])
         sent = _total([each.exposed_us for each in self.collectives])
-        ends = zip(scaled, (sent.estimate, sent.p05, sent.p95), strict=True)
-        wall = Quantity(*(turns * (idle + share * each) + more for each, more in ends))
+        wall = Quantity(
+            *(
+                turns * (idle + share * (every - step)) + share * step / plan.pp + more
+                for every, step, more in zip(*map(_ends, (kernels, once, sent)), strict=True)
+            )
+        )
         return idle + share * self.measured_us, wall
 
 
@@ -209,7 +214,7 @@ def between_gpus(
     elements = {
         str(row.kernel.get("dtype", "bf16")) for row in kernels if row.kernel["op"] in NORMS
     }
-    learns = math.fsum(op.scaled_us.estimate for op in ops if op.op != "optimizer")
+    learns = math.fsum(op.scaled_us.estimate for op in ops if op.op != OPTIMIZER)
     return inserted(change.plan, change.grown, device, gradients, elements, learns)
 
 
@@ -307,6 +312,10 @@ def _latency(
         return f"{device}: {reply.error.message}"[:300]
     latency = reply.metrics["latency_us"]
     return Quantity(latency.estimate, latency.p05, latency.p95)
+
+
+def _ends(quantity: Quantity) -> tuple[float, float, float]:
+    return quantity.estimate, quantity.p05, quantity.p95
 
 
 def _total(parts: Sequence[Quantity]) -> Quantity:

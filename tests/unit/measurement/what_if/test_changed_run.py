@@ -11,6 +11,7 @@ import pytest
 
 from silicast.app.cli import main
 from silicast.core.errors import SilicastError
+from silicast.core.prediction import Quantity
 from silicast.measurement.what_if.changed_run import (
     ParallelPlan,
     TracedSizes,
@@ -19,7 +20,7 @@ from silicast.measurement.what_if.changed_run import (
     shard,
 )
 from silicast.measurement.what_if.inserted import BACKWARD_SHARE, inserted
-from silicast.measurement.what_if.scaled_trace import scaled_trace
+from silicast.measurement.what_if.scaled_trace import ScaledOp, ScaledTrace, scaled_trace
 from silicast.scenario.answer import Answer
 from silicast.scenario.run import reply_to
 from tests.unit.measurement.importers import samples as s
@@ -90,6 +91,7 @@ def test_a_part_of_a_sequence_is_named() -> None:
         (ATTENTION, {"num_heads": 4, "num_kv_heads": 1}),
         ({"op": "moe", "tokens": 8}, {"tp": 2}),
         ({"op": "silu_mul", "width": 8}, {"width": 4}),
+        ({"op": "optimizer", "elements": 9}, {"elements": 5}),
     ],
 )
 def test_a_tensor_rank_has_its_share_of_heads_and_widths(
@@ -172,6 +174,28 @@ def test_a_pipeline_fills_and_drains(tmp_path: Path) -> None:
     assert one.wall_us is not None
     assert four.wall_us is not None
     assert four.wall_us[1].estimate == pytest.approx(2.0 * one.wall_us[1].estimate)
+
+
+@pytest.mark.parametrize(
+    ("pp", "micro_batches", "wall_us"),
+    [
+        (1, 1, 20.0 + 0.5 * 80.0 + 0.5 * 40.0),
+        (1, 8, 8 * (20.0 + 0.5 * 80.0) + 0.5 * 40.0),
+        (4, 5, 2 * (20.0 + 0.5 * 80.0) + 0.5 * 10.0),
+    ],
+)
+def test_an_optimizer_steps_once_on_the_weights_of_a_stage(
+    pp: int, micro_batches: int, wall_us: float
+) -> None:
+    """20 us without kernels, 80 us of products and 40 us of an update, of which half overlap."""
+    ops = tuple(
+        ScaledOp(op, 1, us, Quantity(us, us, us)) for op, us in (("gemm", 80.0), ("optimizer", 40))
+    )
+    plan = ParallelPlan(pp=pp, micro_batches=micro_batches)
+    run = ScaledTrace("A100", "A100", ops, (), 120.0, Quantity(120, 120, 120), 20.0, 0.5, plan)
+    assert run.wall_us is not None
+    assert run.wall_us[0] == 80.0
+    assert run.wall_us[1].estimate == pytest.approx(wall_us)
 
 
 def test_the_command_takes_both(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
