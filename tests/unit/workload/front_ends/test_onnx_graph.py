@@ -11,6 +11,7 @@ import pytest
 
 onnx = pytest.importorskip("onnx")
 
+from silicast.app.predict import predicted  # noqa: E402
 from silicast.core.errors import SilicastError  # noqa: E402
 from silicast.hardware.catalog import find_device  # noqa: E402
 from silicast.learning.dispatch import time_of  # noqa: E402
@@ -344,3 +345,13 @@ def test_results_of_the_program_are_named(tmp_path: Path) -> None:
     graph = read_program(path, None)
     assert graph.results == tuple(each.name for _, each in graph.nodes())
     assert len(graph.results) == 2
+
+
+def test_answers_say_what_a_runtime_joins_and_whose_host_time_they_have(tmp_path: Path) -> None:
+    nodes = [node("Conv", "x w", "a"), node("Relu", "a", "y")]
+    path = save(tmp_path, nodes, {"x": (1, 3, 8, 8)}, ("y",), [tensor("w", 4, 3, 1, 1)])
+    engine = {"name": "torch-eager", "options": {"runtime": "onnxruntime"}}
+    scenario = {"format": 1, "task": "graph", "device": "H100", "engine": engine}
+    reply = predicted({**scenario, "workload": {"graph": str(path)}})
+    assert "onnxruntime on the GPU joins 1 operator to others" in reply["warnings"]
+    assert "host time is that of torch-eager: none of onnxruntime was measured" in reply["warnings"]
