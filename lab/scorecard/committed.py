@@ -95,7 +95,18 @@ def _lines(value: Any, depth: int = 0) -> str:
 
 
 def _text(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+    return msgspec.json.encode(_short(value)).decode()
+
+
+def _short(value: Any) -> Any:
+    """The same with whole numbers written as such: 100 for 100.0."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e9:
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _short(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_short(item) for item in value]
+    return value
 
 
 def summary_of(name: str) -> dict[str, Any]:
