@@ -87,7 +87,7 @@ def _lines(value: Any, depth: int = 0) -> str:
         and isinstance(value, dict)
         and any(isinstance(x, dict | list) for x in value.values())
     ):
-        items = (f"{inner}{_text(k)}: {_lines(v, depth + 1)}" for k, v in value.items())
+        items = (f"{inner}{_text(k)}:{_lines(v, depth + 1)}" for k, v in value.items())
         return "{\n" + ",\n".join(items) + f"\n{outer}}}" + ("" if depth else "\n")
     if depth == 1 and isinstance(value, list):
         return "[\n" + ",\n".join(f"{inner}{_text(v)}" for v in value) + f"\n{outer}]"
