@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, final
 
 from silicast.core.metrics import words_and_unit
@@ -93,6 +93,20 @@ def percent(share: float) -> str:
     """
     value = share * 100.0
     return f"{value:.0f} %" if abs(value) >= 9.5 or value == 0 else f"{value:.1f} %"
+
+
+def with_interval(
+    quantity: Mapping[str, float], text: Callable[[float], str] = rounded, unit: str = ""
+) -> str:
+    """An estimate with its unit, and its interval where it has one.
+
+    >>> with_interval({"estimate": 2.0, "p05": 1.5, "p95": 3.0}, unit=" s")
+    '2.00 s (90 %: 1.50 to 3.00)'
+    >>> with_interval({"estimate": 2.0, "p05": 2.0, "p95": 2.0})
+    '2.00'
+    """
+    middle, low, high = (text(quantity[name]) for name in ("estimate", "p05", "p95"))
+    return f"{middle}{unit}" if low == high else f"{middle}{unit} (90 %: {low} to {high})"
 
 
 @final

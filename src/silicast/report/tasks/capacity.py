@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from silicast.report.drawing.numbers import rounded
+from silicast.report.drawing.numbers import rounded, with_interval
 from silicast.report.drawing.tables import listing
 from silicast.report.tasks.fleet_in_time import fleet_parts
 from silicast.report.tasks.serving import serving_parts
@@ -150,13 +150,10 @@ def candidates_table(candidates: Sequence[Mapping[str, Any]]) -> RenderableType:
 
 def _belief(quantity: Mapping[str, float], unit: str) -> str:
     """A number with its interval; what is counted has a plural."""
-    measured = unit in MEASURED
-    remark, low, high = (
-        rounded(quantity[name]) if measured else f"{quantity[name]:,.0f}"
-        for name in ("estimate", "p05", "p95")
-    )
-    remark += unit if measured or quantity["estimate"] == 1.0 else f"{unit}s"
-    return remark if low == high else f"{remark} (90 %: {low} to {high})"
+    if unit in MEASURED:
+        return with_interval(quantity, unit=unit)
+    plural = "" if quantity["estimate"] == 1.0 else "s"
+    return with_interval(quantity, lambda count: f"{count:,.0f}", f"{unit}{plural}")
 
 
 def _end(table: Mapping[str, Any]) -> str:

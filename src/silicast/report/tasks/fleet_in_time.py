@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from silicast.report.drawing.numbers import rounded
+from silicast.report.drawing.numbers import rounded, with_interval
 from silicast.report.drawing.tables import listing
 
 BARS = " ▁▂▃▄▅▆▇█"
@@ -67,8 +67,8 @@ def fleet_lines(
     if model["waited_for_devices"]:
         started += ", some later than wanted: no devices were free"
     yield (
-        f"by {fleet['policy']}: {_belief(metrics['gpu_hours'])} GPU hours, "
-        f"{_devices(_belief(metrics['gpus_mean']))} on average, {peak:.0f} at most; {started}"
+        f"by {fleet['policy']}: {with_interval(metrics['gpu_hours'])} GPU hours, "
+        f"{_devices(with_interval(metrics['gpus_mean']))} on average, {peak:.0f} at most; {started}"
     )
     yield (
         f"late: {_percent(metrics['late_share'])} of the requests; too many of them "
@@ -80,7 +80,7 @@ def fleet_lines(
     chance = _chance(missed["estimate"], machines)
     yield f"the objective is missed with {chance} probability ({interval})"
     if "cost" in metrics:
-        yield f"cost: {_belief(metrics['cost'])}"
+        yield f"cost: {with_interval(metrics['cost'])}"
     if model["static_gpus"] is None:
         yield "no number of devices that there are keeps the objective without scaling"
     else:
@@ -147,13 +147,5 @@ def _devices(count: int | str) -> str:
     return f"{number} device{'' if count == 1 else 's'}"
 
 
-def _belief(quantity: Mapping[str, float]) -> str:
-    middle, low, high = (rounded(quantity[name]) for name in ("estimate", "p05", "p95"))
-    return middle if low == high else f"{middle} (90 %: {low} to {high})"
-
-
 def _percent(quantity: Mapping[str, float], digits: int = 2) -> str:
-    middle, low, high = (
-        f"{quantity[name] * 100:.{digits}f}" for name in ("estimate", "p05", "p95")
-    )
-    return f"{middle} %" if low == high else f"{middle} % (90 %: {low} to {high})"
+    return with_interval(quantity, lambda share: f"{share * 100:.{digits}f}", " %")
