@@ -7,6 +7,7 @@ are tiny, so that starting an operator is most of its time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -65,10 +66,7 @@ def _clip(onnx: Any, x: str, y: str, prefix: str) -> tuple[list[Any], list[Any]]
 
 
 def _weights(onnx: Any, name: str, shape: Sequence[int], value: float = 0.01) -> Any:
-    count = 1
-    for size in shape:
-        count *= size
-    values = [value * (1.0 + 0.1 * (index % 7)) for index in range(count)]
+    values = [value * (1.0 + 0.1 * (index % 7)) for index in range(math.prod(shape))]
     return onnx.helper.make_tensor(name, onnx.TensorProto.FLOAT, list(shape), values)
 
 
