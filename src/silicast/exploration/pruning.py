@@ -31,7 +31,7 @@ class PruneResult:
     @property
     def order(self) -> list[int]:
         """Evaluated candidates, the best first; of equals the first."""
-        return sorted(self.values, key=lambda each: (self.values[each], each))
+        return sorted(self.values, key=lambda candidate: (self.values[candidate], candidate))
 
 
 def prune(bounds: Sequence[float], evaluate: Evaluate, together: int = 1) -> PruneResult:
@@ -41,14 +41,14 @@ def prune(bounds: Sequence[float], evaluate: Evaluate, together: int = 1) -> Pru
         bounds: below which no value is; -inf = not known.
         together: how many are evaluated at a time, as there are processes.
 
-    >>> prune([3.0, 1.0, 2.0], lambda some: [[9.0, 2.5, 4.0][each] for each in some])
+    >>> prune([3.0, 1.0, 2.0], lambda some: [[9.0, 2.5, 4.0][candidate] for candidate in some])
     PruneResult(values={1: 2.5, 2: 4.0}, pruned=(0,))
     """
-    order = sorted(range(len(bounds)), key=lambda each: (bounds[each], each))
+    order = sorted(range(len(bounds)), key=lambda candidate: (bounds[candidate], candidate))
     values: dict[int, float] = {}
     best = math.inf
     while order and (bounds[order[0]] < best or math.isinf(best)):
-        some = [each for each in order[:together] if bounds[each] < best or math.isinf(best)]
+        some = [x for x in order[:together] if bounds[x] < best or math.isinf(best)]
         values |= zip(some, evaluate(some), strict=True)
         order = order[len(some) :]
         best = min(values.values())

@@ -114,14 +114,14 @@ def policies_table(policies: Sequence[Mapping[str, Any]]) -> RenderableType:
     """One line a policy, the best first."""
     columns = {"policy": "left", "GPU hours": "right", "late": "right", "late time": "right"}
     columns["missed with"] = "right"
-    if all("cost" in each for each in policies):
+    if all("cost" in policy for policy in policies):
         columns["cost"] = "right"
     rows = []
-    for each in policies:
-        late, time = (max(each[name]) for name in ("late_share", "late_time_share"))
-        row = [each["policy"], rounded(each["gpu_hours"]), f"{late * 100:.2f} %"]
-        row += [f"{time * 100:.1f} %", _chance(each["missed_probability"], each["machines"])]
-        rows.append([*row, *([rounded(each["cost"])] if "cost" in columns else [])])
+    for policy in policies:
+        late, time = (max(policy[name]) for name in ("late_share", "late_time_share"))
+        row = [policy["policy"], rounded(policy["gpu_hours"]), f"{late * 100:.2f} %"]
+        row += [f"{time * 100:.1f} %", _chance(policy["missed_probability"], policy["machines"])]
+        rows.append([*row, *([rounded(policy["cost"])] if "cost" in columns else [])])
     return listing(columns, rows)
 
 

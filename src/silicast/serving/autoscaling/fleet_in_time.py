@@ -255,20 +255,20 @@ class _Running:
         # requests spread as the predicted replicas carry them
         shares = [n * kind.curve.carried_per_s for n, kind in zip(self.ready, kinds, strict=True)]
         total = sum(shares)
-        each = [kind.curve.carried_per_s / total for kind in kinds]  # of one replica
+        weights = [kind.curve.carried_per_s / total for kind in kinds]  # of one replica
         most = min(
             curve.most_per_s / one
-            for curve, one, n in zip(curves, each, self.ready, strict=True)
+            for curve, one, n in zip(curves, weights, self.ready, strict=True)
             if n
         )
         rate = min(float(demand.steady[period]) / demand.period_s, most)
         prompts_s, work_s = (ahead / most for ahead in self._queued(period, most))
         late = np.zeros(1)
-        for curve, one, share in zip(curves, each, shares, strict=True):
+        for curve, one, share in zip(curves, weights, shares, strict=True):
             if share:
                 behind = np.maximum(curve.late(rate * one), curve.late_behind(prompts_s, work_s))
                 late = late + (share / total) * behind
-        self._see(period, most, each, curves)
+        self._see(period, most, weights, curves)
         return late
 
     def _queued(self, period: int, most: float) -> tuple[F64, F64]:
@@ -284,7 +284,7 @@ class _Running:
         return prompts[:-1], work[:-1]
 
     def _see(
-        self, period: int, most: float, each: Sequence[float], curves: Sequence[ReplicaCurve]
+        self, period: int, most: float, weights: Sequence[float], curves: Sequence[ReplicaCurve]
     ) -> None:
         """What a policy sees of it."""
         view, demand = self.view, self.fleet.demand
@@ -292,14 +292,14 @@ class _Running:
         recent = view.rates[-max(min(demand.width, round(SMOOTH_S / demand.period_s)), 1) :]
         rate = min(float(np.mean(recent)), most)
         flight = kv = room = 0.0
-        for n, curve, one in zip(self.ready, curves, each, strict=True):
+        for n, curve, one in zip(self.ready, curves, weights, strict=True):
             flight += n * curve.in_flight(rate * one)
             room += n * curve.in_flight(most * one)
             kv += n * curve.kv_share(rate * one)
         if self._work > room:  # nothing is free
             kv = sum(
                 n * curve.kv_share(most * one)
-                for n, curve, one in zip(self.ready, curves, each, strict=True)
+                for n, curve, one in zip(self.ready, curves, weights, strict=True)
             )
         self._lifetime_s = flight / rate if rate else 0.0
         view.flight = self._as_load(max(flight, self._work), self._flights)
@@ -340,7 +340,7 @@ class _Running:
         drain = max(math.ceil(self._lifetime_s / self.fleet.demand.period_s), 1)
         for kind, (wanted, now) in enumerate(zip(target, self.current, strict=True)):
             for _ in range(now - wanted):
-                starting = [each for each in self.starting if each[1] == kind]
+                starting = [start for start in self.starting if start[1] == kind]
                 if starting:
                     self.starting.remove(starting[-1])
                 elif sum(self.ready) > 1:
@@ -369,27 +369,27 @@ def run_fleets(fleets: Sequence[TimedFleet], devices: float = math.inf) -> list[
     Args:
         devices: that they share.
     """
-    running = [_begun(each) for each in fleets]
+    running = [_begun(fleet) for fleet in fleets]
     _share(
-        [each for each in running if each.fleet.policy is not None],
-        devices - sum(each.gpus for each in running),
+        [state for state in running if state.fleet.policy is not None],
+        devices - sum(state.gpus for state in running),
     )
-    periods = max(len(each.demand.work) for each in fleets)
+    periods = max(len(fleet.demand.work) for fleet in fleets)
     replicas: list[list[list[int]]] = [[] for _ in fleets]
     late: list[list[F64]] = [[] for _ in fleets]
     for period in range(periods):
-        active = [i for i, each in enumerate(fleets) if period < len(each.demand.work)]
+        active = [i for i, fleet in enumerate(fleets) if period < len(fleet.demand.work)]
         for index in active:
             counts, shares = running[index].pass_period(period)
             replicas[index].append(counts)
             late[index].append(shares)
         scaled = [running[i] for i in active if fleets[i].policy is not None]
-        targets = [(each, each.target(period)) for each in scaled]
-        for each, target in targets:
-            each.stop(target, period)
-        free = devices - sum(each.gpus for each in running)
-        for each, target in sorted(targets, key=lambda pair: -pair[0].load):
-            free = each.start(target, period, free)
+        targets = [(state, state.target(period)) for state in scaled]
+        for state, target in targets:
+            state.stop(target, period)
+        free = devices - sum(state.gpus for state in running)
+        for state, target in sorted(targets, key=lambda pair: -pair[0].load):
+            free = state.start(target, period, free)
     return [
         FleetRun(
             fleet.demand,
@@ -397,10 +397,10 @@ def run_fleets(fleets: Sequence[TimedFleet], devices: float = math.inf) -> list[
             np.array(counts, dtype=np.float64),
             np.array(shares),
             fleet.kinds[0].curve.allowed,
-            each.started,
-            each.refused,
+            state.started,
+            state.refused,
         )
-        for fleet, counts, shares, each in zip(fleets, replicas, late, running, strict=True)
+        for fleet, counts, shares, state in zip(fleets, replicas, late, running, strict=True)
     ]
 
 
@@ -413,23 +413,23 @@ def _begun(fleet: TimedFleet) -> _Running:
 
 def _share(running: Sequence[_Running], free: float) -> None:
     """Gives what the first periods need: the next replica to the fleet that is loaded most."""
-    wanted = [each.begin() for each in running]
+    wanted = [state.begin() for state in running]
     while True:
         lacking = [
-            (-each.load, number, index)
-            for number, each in enumerate(running)
-            for index, kind in enumerate(each.fleet.kinds)
-            if each.ready[index] < wanted[number][index] and kind.gpus <= free
+            (-state.load, number, index)
+            for number, state in enumerate(running)
+            for index, kind in enumerate(state.fleet.kinds)
+            if state.ready[index] < wanted[number][index] and kind.gpus <= free
         ]
         if not lacking:
             break
         _, number, index = min(lacking)
-        each = running[number]
-        each.ready[index] += 1
-        each.load = each.carries(wanted[number]) / each.carries(each.ready)
-        free -= each.fleet.kinds[index].gpus
-    for each in running:
-        each.keep()
+        state = running[number]
+        state.ready[index] += 1
+        state.load = state.carries(wanted[number]) / state.carries(state.ready)
+        free -= state.fleet.kinds[index].gpus
+    for state in running:
+        state.keep()
 
 
 def run_alone(fleet: TimedFleet, devices: float = math.inf) -> FleetRun:
@@ -476,17 +476,17 @@ def foreseen(fleets: Sequence[TimedFleet], devices: float = math.inf) -> list[Fl
     fewest that carry its rate. Where all fleets together would take more devices than there are,
     all carry the same share of it.
     """
-    periods = max(len(each.demand.work) for each in fleets)
+    periods = max(len(fleet.demand.work) for fleet in fleets)
     rates = np.zeros((len(fleets), periods))
-    for row, each in zip(rates, fleets, strict=True):
-        row[: len(each.demand.work)] = each.demand.steady / each.demand.period_s
+    for row, fleet in zip(rates, fleets, strict=True):
+        row[: len(fleet.demand.work)] = fleet.demand.steady / fleet.demand.period_s
     known = dict[tuple[float, ...], list[Counts]]()
     for column in rates.T.tolist():
         if tuple(column) not in known:
             known[tuple(column)] = _fitting(fleets, column, devices)
     runs = []
-    for index, each in enumerate(fleets):
-        kinds, length = each.kinds, len(each.demand.work)
+    for index, fleet in enumerate(fleets):
+        kinds, length = fleet.kinds, len(fleet.demand.work)
         counts = [known[tuple(column)][index] for column in rates.T[:length].tolist()]
         replicas = np.array(counts, dtype=np.float64)
         carried = replicas @ np.array([kind.curve.carried_per_s for kind in kinds])
@@ -494,7 +494,7 @@ def foreseen(fleets: Sequence[TimedFleet], devices: float = math.inf) -> list[Fl
         loads = rates[index, :length] / carried * first.carried_per_s
         late = np.array([first.late(load) for load in loads.tolist()])
         started = int(np.maximum(np.diff(replicas, axis=0), 0).sum())
-        runs.append(FleetRun(each.demand, kinds, replicas, late, first.allowed, started, 0))
+        runs.append(FleetRun(fleet.demand, kinds, replicas, late, first.allowed, started, 0))
     return runs
 
 
@@ -503,14 +503,14 @@ def _fitting(fleets: Sequence[TimedFleet], rates: Sequence[float], devices: floa
 
     def at(share: float) -> list[Counts]:
         pairs = zip(fleets, rates, strict=True)
-        return [filled(each.kinds, share * rate, each.least) for each, rate in pairs]
+        return [filled(fleet.kinds, share * rate, fleet.least) for fleet, rate in pairs]
 
     def fits(share: float) -> bool:
         pairs = zip(fleets, at(share), strict=True)
         gpus = (
             n * kind.gpus
-            for each, counts in pairs
-            for n, kind in zip(counts, each.kinds, strict=True)
+            for fleet, counts in pairs
+            for n, kind in zip(counts, fleet.kinds, strict=True)
         )
         return sum(gpus) <= devices
 

@@ -100,14 +100,14 @@ class LoadPoint:
         for limit, factor in zip(limits, factors, strict=True):
             left = limit.limit_ms - self.taken_ms[limit.latency] * factor
             spare.append(left if limit.waits else np.where(left < 0.0, -math.inf, math.inf))
-        longest = max(len(each) for each in spare)
-        alike = [each for each in spare if len(each) == longest]
-        return [np.sort(each) for each in (*spare, np.min(alike, axis=0))]
+        longest = max(len(times) for times in spare)
+        alike = [times for times in spare if len(times) == longest]
+        return [np.sort(times) for times in (*spare, np.min(alike, axis=0))]
 
     def late(self, limits: Sequence[RequestLimit], factors: Sequence[float]) -> F64:
         """Share of requests beyond each limit, and beyond any of them."""
         spare = self.spare_ms(limits, factors)
-        late = [float(np.mean(each < 0.0)) if len(each) else 0.0 for each in spare]
+        late = [float(np.mean(times < 0.0)) if len(times) else 0.0 for times in spare]
         return np.array([*late[:-1], max(late)])
 
 
@@ -125,7 +125,7 @@ def risen(values: F64, weights: F64) -> F64:
             mean = (before * size + mean * total) / (size + total)
             total, count = total + size, count + length
         blocks.append((mean, total, count))
-    return np.repeat([each[0] for each in blocks], [each[2] for each in blocks])
+    return np.repeat([block[0] for block in blocks], [block[2] for block in blocks])
 
 
 @final
@@ -154,17 +154,17 @@ class ReplicaCurve:
     ) -> None:
         self.points, self.limits = tuple(points), tuple(limits)
         self._most, self._slower = most_per_s, slower
-        self._factors = [slower * (beyond or {}).get(each.latency, 1.0) for each in limits]
+        self._factors = [slower * (beyond or {}).get(limit.latency, 1.0) for limit in limits]
         self.most_per_s = most_per_s / slower
-        self._rates = [0.0, *(each.rate_per_s / slower for each in self.points)]
-        rows = np.array([each.late(self.limits, self._factors) for each in self.points])
-        counts = np.array([float(len(each.taken_ms["ttft"])) for each in self.points])
+        self._rates = [0.0, *(point.rate_per_s / slower for point in self.points)]
+        rows = np.array([point.late(self.limits, self._factors) for point in self.points])
+        counts = np.array([float(len(point.taken_ms["ttft"])) for point in self.points])
         rising = np.stack([risen(column, counts) for column in rows.T], axis=1)
         self._late = np.concatenate((rising[:1], rising))
-        flights = [0.0, *(each.in_flight for each in self.points)]
+        flights = [0.0, *(point.in_flight for point in self.points)]
         self._flights = np.maximum.accumulate(flights).tolist()
         self._kv = np.maximum.accumulate([0.0, *(e.kv_share for e in self.points)]).tolist()
-        self.allowed = np.array([1.0 - each.quantile + 1e-9 for each in self.limits])
+        self.allowed = np.array([1.0 - limit.quantile + 1e-9 for limit in self.limits])
         self.carried_per_s = min(self._carried(), self.most_per_s)
 
     def at_pace(self, slower: float, beyond: Mapping[str, float]) -> ReplicaCurve:

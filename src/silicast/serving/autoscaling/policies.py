@@ -133,7 +133,7 @@ def _quantile(values: F64, share: float) -> float:
 
 
 POLICIES: Mapping[str, type[ScalingPolicy]] = {
-    each.name: each for each in (QueuePolicy, UtilisationPolicy, PredictedPolicy)
+    policy.name: policy for policy in (QueuePolicy, UtilisationPolicy, PredictedPolicy)
 }
 
 

@@ -59,7 +59,7 @@ class SampledReplica:
                 )
             points = [e for e in points if abs(e.rate_per_s - rate) > 1e-6 * rate]
             points.append(self._point(rate, count))
-            points.sort(key=lambda each: each.rate_per_s)
+            points.sort(key=lambda point: point.rate_per_s)
             self.curve = ReplicaCurve(points, knee.most_per_s, limits)
 
     def _point(self, rate_per_s: float, count: int) -> LoadPoint:

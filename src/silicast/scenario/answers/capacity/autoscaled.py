@@ -132,7 +132,7 @@ class _Autoscaled:
                 hint=f"at least {fewest}",
             )
         self._simulated = [
-            [each.error(index) for index in range(len(each.kinds))] for each in self._models
+            [model.error(index) for index in range(len(model.kinds))] for model in self._models
         ]
         self._drawn = [self._curves(*pair) for pair in _normals(DRAWS)]
 
@@ -155,7 +155,7 @@ class _Autoscaled:
             "policy": best.policy.name,
             "headroom": self._table.headroom,
             "period_s": self._table.period_s,
-            "policies": [each.summary(self._models) for each in tried],
+            "policies": [policy.summary(self._models) for policy in tried],
             "models": [
                 self._about(model, best.runs[index], statics[index], least[index])
                 for index, model in enumerate(self._models)
@@ -177,8 +177,8 @@ class _Autoscaled:
         """Curves of all models' replicas on one machine that is off by so many sd."""
         return [
             tuple(
-                _off(kind.curve, each.error, slow, beyond)
-                for kind, each in zip(model.kinds, simulated, strict=True)
+                _off(kind.curve, known.error, slow, beyond)
+                for kind, known in zip(model.kinds, simulated, strict=True)
             )
             for model, simulated in zip(self._models, self._simulated, strict=True)
         ]
@@ -207,7 +207,7 @@ class _Autoscaled:
 
     def _statics(self) -> list[tuple[FleetRun | None, list[FleetRun]]]:
         """Of all models: none where they do not fit beside each other."""
-        statics = [self._static(each) for each in self._models]
+        statics = [self._static(model) for model in self._models]
         gpus = sum(math.inf if run is None else float(run.gpus[0]) for run, _ in statics)
         return (
             statics if len(statics) == 1 or gpus <= self._devices else [(None, [])] * len(statics)
@@ -301,15 +301,15 @@ def _metrics(tried: _TriedPolicy, index: int, model: _ServedModel) -> dict[str, 
     """Of one model under a policy."""
     run, drawn = tried.runs[index], [runs[index] for runs in tried.drawn]
     values = {
-        "gpu_hours": [each.gpu_hours for each in (run, *drawn)],
-        "gpus_mean": [float(each.gpus.mean()) for each in (run, *drawn)],
-        "gpus_peak": [float(each.gpus.max()) for each in (run, *drawn)],
-        "late_share": [each.late_share for each in (run, *drawn)],
-        "late_time_share": [each.late_time_share for each in (run, *drawn)],
+        "gpu_hours": [one.gpu_hours for one in (run, *drawn)],
+        "gpus_mean": [float(one.gpus.mean()) for one in (run, *drawn)],
+        "gpus_peak": [float(one.gpus.max()) for one in (run, *drawn)],
+        "late_share": [one.late_share for one in (run, *drawn)],
+        "late_time_share": [one.late_time_share for one in (run, *drawn)],
     }
     if model.priced:
-        values["cost"] = [each.cost for each in (run, *drawn)]
-    metrics = {name: _quantity(*each) for name, each in values.items()}
+        values["cost"] = [one.cost for one in (run, *drawn)]
+    metrics = {name: _quantity(*numbers) for name, numbers in values.items()}
     return metrics | {"missed_probability": _missed(drawn)}
 
 
@@ -330,7 +330,7 @@ def _still(
 
 def _missed(drawn: Sequence[FleetRun]) -> Quantity:
     """The share of machines on which the objective is missed."""
-    return proportion(sum(not each.keeps_objective for each in drawn), len(drawn))
+    return proportion(sum(not run.keeps_objective for run in drawn), len(drawn))
 
 
 def proportion(count: int, tries: int) -> Quantity:
@@ -415,14 +415,14 @@ def _model(
     starts = [cold_start(pool, table) for pool in fleet.pools]
     kinds = tuple(
         ReplicaKind(
-            each.curve,
+            replica.curve,
             pool.deployment.plan.gpus,
             start,
             table.most.get(pool.name, MOST_REPLICAS),
             1.0 if pool.price_per_gpu_hour is None else pool.price_per_gpu_hour,
             pool.name,
         )
-        for pool, each, (start, _) in zip(fleet.pools, sampled, starts, strict=True)
+        for pool, replica, (start, _) in zip(fleet.pools, sampled, starts, strict=True)
     )
     remarks = [*warnings, *stated.remarks, *(text for _, text in starts if text)]
     priced = fleet.cost_per_hour is not None
@@ -488,5 +488,5 @@ def _check_pools(pools: Sequence[ReplicaPool], table: AutoscaleTable) -> None:
                 f"no pool {name[:40]!r}",
                 kind="unknown_name",
                 field=f"workload.autoscale.most.{name[:40]}",
-                hint=f"pools: {', '.join(each for each in names if each) or 'none is named'}",
+                hint=f"pools: {', '.join(name for name in names if name) or 'none is named'}",
             )
