@@ -372,7 +372,10 @@ def kernel_in_a_graph(draw: Draw) -> Pair:
 
 
 def prefill_under_load(draw: Draw) -> Pair:
-    """The prefill of ``infer``, and the time of its steps under ``serve``."""
+    """The prefill of ``infer``, and the time of its steps under ``serve``.
+
+    The server's budget takes the whole prompt: pieces of one are other work.
+    """
     from silicast.scenario.answers.serving.answerer import prepared
     from silicast.scenario.decode import decode
     from silicast.serving.statistics.step_mix import columns
@@ -382,7 +385,9 @@ def prefill_under_load(draw: Draw) -> Pair:
     alone = _with(table, workload=work)
     del work["batch"]
     work |= {"arrival": {"kind": "closed", "concurrency": 1}, "requests": 1}
-    served = prepared(decode({**table, "format": 1, "task": "serving", "workload": work})).served
+    engine = {"name": "vllm", "options": {"max_num_batched_tokens": 8192}}
+    table |= {"format": 1, "task": "serving", "engine": engine, "workload": work}
+    served = prepared(decode(table)).served
     (starts,) = columns(served.simulate().log.table(), "start_ns")
     return _estimates(alone, "prefill_ms"), {"prefill_ms": float(starts[-1] - starts[0]) / 1e6}
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import takewhile
 
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.workload.graphs.graph import Block, Graph, Node
@@ -303,7 +304,9 @@ def with_filled_results(graph: Graph, dtype: str) -> Graph:
 def with_further_passes(graph: Graph, dtype: str, share: float) -> Graph:
     """``graph`` with one node a block for passes over memory that a framework makes beside those
     of the model's code: it reads the results of all but products and attention ``2 x share``
-    times, which takes as long as reading and writing them again.
+    times, which takes as long as reading and writing them again. The node stands before the sums
+    of gradients that end a block: the passes are spread over the layer, and none is left to run
+    beside those sums.
 
     >>> from silicast.workload.graphs.op import Op
     >>> added = Node("add", Op.make("elementwise", elements=4, inputs=2), output_bytes=64)
@@ -323,8 +326,10 @@ def with_further_passes(graph: Graph, dtype: str, share: float) -> Graph:
         op = Op.make(
             "data_movement", Variant(dtype=dtype), read_bytes=size, written_bytes=0, operations=0
         )
-        further = (Node(FURTHER, op, (), source="further_"),) if size else ()
-        blocks.append(replace(block, nodes=(*block.nodes, *further)))
+        further = [Node(FURTHER, op, (), source="further_")] if size else []
+        sums = list(takewhile(lambda node: node.of_weights, reversed(block.nodes)))[::-1]
+        layer = block.nodes[: len(block.nodes) - len(sums)]
+        blocks.append(replace(block, nodes=(*layer, *further, *sums)))
     return replace(graph, blocks=tuple(blocks))
 
 
