@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from silicast.accelerator.counting.accounting import Count
 from silicast.accelerator.counting.cost import MappingCost, cost
 from silicast.accelerator.counting.einsum import Einsum, conv2d, matmul
 from silicast.accelerator.counting.mapping import Loop, LoopNest, MappingBatch
@@ -95,6 +96,33 @@ def test_a_window_slides_by_the_step_of_the_innermost_of_its_loops() -> None:
     row = conv2d(c=1, m=1, p=8, q=1, r=3, s=1)
     result = costed("dram P4 / buffer P2 / line R3", row, chip)
     assert counts(result, 1, "Inputs")[:2] == (3 + 7, 4 + 3 * 2)
+
+
+@pytest.mark.parametrize(
+    ("loops", "size", "merged", "visits"),
+    [
+        ((3, 2, 2), 11, {1}, 3 * 2),  # tiles of 4, 4 and 3: of each, the first pair in two steps
+        ((3, 2, 2), 9, {1}, 2 * 2 + 1),  # the last tile is a single row
+        ((3, 2, 2), 11, {0}, 4),  # of the first tile, which is whole, all four
+        ((3, 2, 2), 11, {2}, 6),  # pairs: 2, 2, 2, 2, 2 and 1
+        ((3, 2, 2), 9, {0, 1}, 2),
+        ((3, 2, 2), 12, {1}, 3 * 2),  # no tile is cut
+        ((2, 3, 3), 17, {0, 1}, 3),
+        ((2, 3, 3), 11, {1}, 3 + 2),  # tiles of 9 and 2
+        ((1, 3, 2), 5, {0, 1}, 2),  # a loop of one turn counts for nothing
+        ((2, 2, 2), 7, set(), 7),
+    ],
+)
+def test_visits_leave_out_loops_whose_instances_share(
+    loops: tuple[int, ...], size: int, merged: set[int], visits: int
+) -> None:
+    """Rows in tiles of three loops; every tile of a loop left out counts by its first part."""
+    memories = tuple(dataclasses.replace(DRAM, name=f"level{n}") for n in range(3))
+    chip = dataclasses.replace(CHIP, nodes=memories)
+    einsum = matmul(m=size, n=1, k=1)
+    nest = LoopNest(tuple(Loop(f"level{n}", "M", turns) for n, turns in enumerate(loops)), {})
+    count = Count(einsum, chip, MappingBatch.from_nest(nest, einsum, chip), None)
+    assert count.visits("M", 3, merged=frozenset(merged)) == visits
 
 
 def test_energy_is_accesses_times_energy() -> None:
