@@ -233,6 +233,8 @@ def positions_of(module: str, source: str) -> Iterator[Position]:
                 continue  # how Python treats a formula
             if node.search_ancestor("fstring"):
                 continue  # what a message says
+            if node.type == "operator" and node.parent.type in ("param", "parameters"):
+                continue  # whether an argument is passed by name
             function = functions[start[0]]
             parts = (
                 module,

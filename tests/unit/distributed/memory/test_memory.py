@@ -309,6 +309,18 @@ def test_frozen_weights_need_no_states() -> None:
     assert lora.activations[0] < whole.activations[0]
 
 
+def test_frozen_products_are_held_in_their_own_bits() -> None:
+    """Llama-3.1-8B: queries and results of 4096, keys and values of 1024, an MLP of 14336."""
+    model, style = find_model("Llama-3.1-8B"), Style(adapted=("qkv", "o"), adapter_rank=16)
+    wide, narrow, middle = (
+        plan_memory(model, TrainingPlan(), 4096, 1, 1, Rules(style=replace(style, frozen_bits=b)))
+        for b in (16.0, 4.5, 12.0)
+    )
+    products = 32 * 4096 * (2 * 4096 + 2 * 1024 + 3 * 14336)
+    assert wide.weights[0] - narrow.weights[0] == products * (16 - 4.5) / 8
+    assert wide.weights[0] - middle.weights[0] == products * (16 - 12) / 8
+
+
 def test_quantised_products_keep_narrow_inputs() -> None:
     model, plan = find_model("Llama-3.1-8B"), TrainingPlan()
     of = {

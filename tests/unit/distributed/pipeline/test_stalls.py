@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,8 +11,10 @@ from hypothesis import strategies as st
 
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import ErrorFactors, Part, Prediction
-from silicast.distributed.pipeline.stalls import Checkpoint, Loading
+from silicast.distributed.pipeline.stalls import Checkpoint, Loading, _ways
+from silicast.distributed.ranks.plan import TrainingPlan
 from silicast.distributed.step.reliability import Failures
+from tests.unit.distributed.step.test_step import rank
 
 TIME = st.floats(1e-3, 1e5)
 
@@ -71,3 +74,22 @@ def test_rates_of_nothing_are_refused(rates: tuple[float, float | None], field: 
 def test_a_time_that_is_none_is_refused() -> None:
     with pytest.raises(SilicastError):
         Loading(math.inf)
+
+
+def test_ways_to_a_smaller_bubble_keep_the_batch_but_for_the_one_that_doubles_it() -> None:
+    """Sixteen layers over four stages; eight micro-batches of four on each of two replicas."""
+    current = replace(rank(TrainingPlan(pp=4, dp=2)), micro_batch=4)
+    ways = list(_ways(current, 8, "1f1b"))
+    assert [(field, value) for field, value, _, _ in ways] == [
+        ("parallel.virtual_stages", 4), ("parallel.virtual_stages", 2),
+        ("workload.micro_batch", 2), ("workload.global_batch", 2 * 64), ("parallel.pp", 2),
+    ]  # fmt: skip
+    batches = [other.micro_batch * count * other.plan.dp for *_, other, count in ways]
+    assert batches == [64, 64, 64, 128, 64]
+    assert [other.micro_batch for *_, other, _ in ways] == [4, 4, 2, 4, 4]
+    assert {other.plan.pp * other.plan.dp for *_, other, _ in ways} == {8}
+    fields = [field for field, *_ in _ways(replace(current, micro_batch=1), 7, "1f1b")]
+    assert fields == ["workload.global_batch"]  # odd numbers are not halved, chunks do not divide
+    chunked = replace(current, plan=TrainingPlan(pp=2, dp=2, virtual_stages=2))
+    fields = [field for field, *_ in _ways(chunked, 8, "interleaved")]
+    assert fields == ["parallel.virtual_stages", "workload.micro_batch", "workload.global_batch"]

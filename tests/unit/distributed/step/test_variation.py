@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +10,13 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.distributed.pipeline.pipeline import Durations, pipeline_times
 from silicast.distributed.schedules.schedule import schedule
-from silicast.distributed.step.variation import Dispersion, WaitingPattern, step_times, upper_tail
+from silicast.distributed.step.variation import (
+    Dispersion,
+    WaitingPattern,
+    _relative,
+    step_times,
+    upper_tail,
+)
 
 SPREADS = (Dispersion(0.015), Dispersion(0.1), Dispersion(0.05, 0.01, 1.3))
 
@@ -82,3 +90,18 @@ def test_a_step_waits_for_its_slowest_pipeline() -> None:
     assert one.mean() < steps.mean() < usual * Dispersion(0.02).slowest(4 * 8 * 4).mean
     again = step_times(scheduled, WaitingPattern(4, 8, 4), Dispersion(0.02), trials=200, seed=3)
     assert np.array_equal(steps, again)
+
+
+def test_a_slow_rank_lengthens_the_pipeline_and_the_slowest_one_the_update() -> None:
+    """Two stages of 1 forward and 2 backward, four micro-batches: 5 x 3; an update of 2, messages
+    of 3. A first stage of twice the time is busy for 4 x 6 and waits once, for 1.
+    """
+    order = schedule("1f1b").order(2, 4)
+    durations = Durations.equal(order.placement, 1.0, 1.0, 1.0)
+    run = SimpleNamespace(order=order, durations=durations, transfer=0.0, makespan=15.0)
+    spent = [SimpleNamespace(part=SimpleNamespace(exposed_ps=ps)) for ps in (20, 2)]
+    step: Any = SimpleNamespace(run=run, step=spent[0], update=SimpleNamespace(total=spent[1]))
+    ranks = np.array([[2.0, 1.0, 2.0, 0.5, 1.0], [2.0, 1.0, 1.0, 0.5, 1.0]])
+    expected = [1 + (30 - 15 + 2) / 20, 1.0, 1 + (25 - 15 + 2) / 20, 1.0, 1.0]
+    assert _relative(step, ranks).tolist() == pytest.approx(expected)
+    assert _relative(None, ranks[:1]).tolist() == ranks[0].tolist()
