@@ -10,7 +10,7 @@ from typing import final
 import silicast
 from silicast.accelerator.counting.cost import Objective, cost
 from silicast.accelerator.counting.einsum import Einsum
-from silicast.accelerator.counting.mapping import Loop, LoopNest, MappingBatch
+from silicast.accelerator.counting.mapping import LoopNest, MappingBatch
 from silicast.accelerator.design.architecture import Architecture
 from silicast.accelerator.mapper._hunt import rank_of
 from silicast.accelerator.mapper.mapper import Mapped
@@ -26,8 +26,7 @@ KIND = "mappings"
 class CachedMapping(Strict, frozen=True):
     """A search's answer but for its cost, which is counted anew; fields as of :class:`.Mapped`."""
 
-    loops: tuple[tuple[str, str, int, int], ...]
-    keeps: dict[str, tuple[str, ...]]
+    nest: LoopNest
     objective: Objective
     value: float
     bound: float
@@ -66,46 +65,18 @@ def cached_mapping(
     result = None if known is None else _counted(known, einsum, architecture)
     if result is None:
         result = search()
-        store(KIND, key, _cacheable(result))
+        fields = (getattr(result, name) for name in CachedMapping.__struct_fields__)
+        store(KIND, key, CachedMapping(*fields))
     return result
 
 
 def _counted(known: CachedMapping, einsum: Einsum, architecture: Architecture) -> Mapped | None:
     """The answer; None where it is not one of this problem."""
-    nest = LoopNest(
-        tuple(Loop(*loop) for loop in known.loops),
-        {name: frozenset(tensors) for name, tensors in known.keeps.items()},
-    )
     try:
-        batch = MappingBatch.from_nest(nest, einsum, architecture)
+        batch = MappingBatch.from_nest(known.nest, einsum, architecture)
         counted = cost(einsum, architecture, batch)
     except SilicastError:
         return None
     if not counted.fits[0] or rank_of(counted, known.objective).value != known.value:
         return None
-    return Mapped(
-        nest,
-        counted,
-        known.objective,
-        known.value,
-        known.bound,
-        known.divides,
-        known.complete,
-        known.tried,
-        known.remark,
-    )
-
-
-def _cacheable(result: Mapped) -> CachedMapping:
-    nest = result.nest
-    return CachedMapping(
-        tuple((loop.slot, loop.dim, loop.bound, loop.axis) for loop in nest.loops),
-        {name: tuple(sorted(tensors)) for name, tensors in nest.keeps.items()},
-        result.objective,
-        result.value,
-        result.bound,
-        result.divides,
-        result.complete,
-        result.tried,
-        result.remark,
-    )
+    return Mapped(cost=counted, **{name: getattr(known, name) for name in known.__struct_fields__})
