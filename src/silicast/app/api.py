@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, final
 import msgspec
 
 from silicast.app.arguments import ARGUMENTS, described
-from silicast.core.errors import SilicastError, unknown_name, unsupported
+from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.packages import missing_package
 from silicast.core.plain_data import check_tree
 from silicast.core.prediction import Domain, Tier
 from silicast.scenario.answer import Answer, Belief
@@ -319,9 +320,7 @@ def frame(rows: list[dict[str, Any]]) -> Any:
     try:
         import pandas
     except ImportError:
-        raise unsupported(
-            "pandas is not installed", hint="pip install pandas, or take to_dict()"
-        ) from None
+        raise missing_package("pandas", otherwise="take to_dict()") from None
     return pandas.DataFrame(rows)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from silicast.core.errors import unsupported
+from silicast.core.packages import missing_package
 
 if TYPE_CHECKING:
     from silicast.exploration.environment import DesignEnvironment
@@ -27,7 +27,7 @@ def design_environment(space: str | Path, *, steps: int = 100) -> DesignEnvironm
     except ModuleNotFoundError as error:
         if error.name != "gymnasium":
             raise
-        raise unsupported("needs gymnasium", hint="pip install 'silicast[design]'") from None
+        raise missing_package("gymnasium", "a design environment") from None
     from silicast.exploration.space_file import read_space
     from silicast.scenario.designs.design_models import design_problem
 

@@ -13,6 +13,7 @@ import msgspec
 
 from silicast.core.errors import SilicastError
 from silicast.core.files import writing
+from silicast.core.packages import missing_package
 
 if TYPE_CHECKING:
     from silicast.core.numerics import F64, I64
@@ -101,10 +102,5 @@ def pyarrow_for(field: str) -> Any:
         import pyarrow.csv
         import pyarrow.parquet
     except ImportError:
-        raise SilicastError(
-            "Parquet needs pyarrow",
-            kind="unsupported",
-            field=field,
-            hint="pip install 'silicast[data]', or write .csv or .jsonl",
-        ) from None
+        raise missing_package("pyarrow", "Parquet", field, "write .csv or .jsonl") from None
     return pyarrow

@@ -12,8 +12,9 @@ from typing import Any, final
 
 import msgspec
 
-from silicast.core.errors import SilicastError, over_limit, unsupported
+from silicast.core.errors import SilicastError, over_limit
 from silicast.core.files import opened_file, read_errors
+from silicast.core.packages import missing_package
 from silicast.core.plain_data import check_keys
 
 MAX_ROWS = 2_000_000
@@ -293,11 +294,9 @@ class _Parquet(FileTable):
             import pyarrow
             import pyarrow.parquet
         except ImportError:
-            raise unsupported(
-                "reading Parquet needs pyarrow, which is not installed",
-                "rows",
-                "pip install 'silicast[data]', or give a CSV or JSON Lines file",
-                file=str(path),
+            otherwise = "give a CSV or JSON Lines file"
+            raise missing_package(
+                "pyarrow", "reading Parquet", "rows", otherwise, file=str(path)
             ) from None
         self._arrow: Any = pyarrow
         try:

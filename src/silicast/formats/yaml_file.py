@@ -15,6 +15,7 @@ from typing import Any, NoReturn, final
 
 from silicast.core.errors import SilicastError, over_limit, unsupported
 from silicast.core.files import read_text
+from silicast.core.packages import missing_package
 from silicast.core.plain_data import MAX_DEPTH, MAX_ENTRIES, whole_number
 
 MAX_BYTES = 16 << 20
@@ -75,11 +76,7 @@ def _events(text: str, file: str) -> Iterator[Any]:
     try:
         import yaml
     except ImportError:
-        raise unsupported(
-            "reading YAML needs PyYAML, which is not installed",
-            file=file,
-            hint="pip install 'silicast[yaml]'",
-        ) from None
+        raise missing_package("yaml", "reading YAML", file=file) from None
     try:
         yield from yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError as error:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, final
 
 from silicast.core.errors import SilicastError
+from silicast.core.packages import missing_package
 from silicast.runner.lines import CaseSource, Line
 from silicast.runner.replies import Replied, broken, stated_id
 from silicast.runner.workers import NO_LIMITS, LinePieces, PointLimits, Workers
@@ -160,12 +161,8 @@ def connected(address: str) -> Any:
         import ray
         import ray.exceptions
     except ImportError:
-        raise SilicastError(
-            "needs the package ray",
-            kind="unsupported",
-            field=FLAG,
-            hint="pip install 'silicast[ray]'; --shard needs no package",
-        ) from None
+        otherwise = "take --shard, which needs no package"
+        raise missing_package("ray", field=FLAG, otherwise=otherwise) from None
     if ray.is_initialized():
         return ray
     if address != "auto":

@@ -15,6 +15,7 @@ from typing import Any, Protocol, cast
 
 from silicast.core.decode import read_toml
 from silicast.core.errors import SilicastError
+from silicast.core.packages import missing_package
 
 ROOT = Path(__file__).resolve().parents[3]
 """Of the checkout, where the package runs from one."""
@@ -88,11 +89,7 @@ def scorecard() -> Iterator[Scorecard]:
         yield cast("Scorecard", import_module(name))
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "pyarrow":
-            raise SilicastError(
-                "reading measured tables needs pyarrow, which is not installed",
-                kind="io",
-                hint="pip install 'silicast[data]'",
-            ) from None
+            raise missing_package("pyarrow", "reading measured tables") from None
         raise
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from silicast.app import status
-from silicast.core.errors import unsupported
+from silicast.core.packages import missing_package
 
 INSTRUCTIONS = (
     "Predicts latency, throughput, memory, energy and cost of machine-learning work on "
@@ -21,10 +21,7 @@ def mcp() -> int:
     try:
         from mcp.server import MCPServer
     except ImportError:
-        raise unsupported(
-            "needs the Model Context Protocol's SDK, which is not installed",
-            hint="pip install 'silicast[mcp]'",
-        ) from None
+        raise missing_package("mcp", "the Model Context Protocol") from None
     from silicast import __version__
     from silicast.app.agents.tools import TOOLS
 

@@ -9,7 +9,8 @@ from socket import AF_INET, AF_INET6, create_server, socket
 
 from silicast.app import status
 from silicast.app.console import warn
-from silicast.core.errors import SilicastError, unsupported
+from silicast.core.errors import SilicastError
+from silicast.core.packages import missing_package
 
 
 def server(
@@ -57,9 +58,7 @@ def server(
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("uvicorn", "starlette", "anyio"):
             raise
-        raise unsupported(
-            f"needs {error.name}, which is not installed", hint="pip install 'silicast[server]'"
-        ) from None
+        raise missing_package(error.name or "", "the server") from None
     with _listening(host, port) as listener:
         warn(f"http://{host}:{listener.getsockname()[1]} (end it with Ctrl-C)")
         config = uvicorn.Config(

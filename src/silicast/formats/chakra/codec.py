@@ -13,7 +13,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, final
 
-from silicast.core.errors import unsupported
+from silicast.core.packages import missing_package
 from silicast.formats.chakra.schema import KINDS, Attribute, ChakraNode, Operands, RankTrace, Scalar
 
 _TYPES = {"string": "bytes"}
@@ -66,10 +66,7 @@ def messages() -> Messages:
         from google.protobuf.message import DecodeError
         from google.protobuf.unknown_fields import UnknownFieldSet
     except ImportError:
-        raise unsupported(
-            "reading and writing Chakra traces needs protobuf, which is not installed",
-            hint="pip install 'silicast[chakra]'",
-        ) from None
+        raise missing_package("protobuf", "reading and writing Chakra traces") from None
     file = descriptor_pb2.FileDescriptorProto(
         name="chakra.proto", package="chakra", syntax="proto3"
     )

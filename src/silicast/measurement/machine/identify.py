@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, final
 
 from silicast.core.errors import SilicastError, unsupported
+from silicast.core.packages import missing_package
 from silicast.hardware.catalog import device_index, find_device
 from silicast.hardware.device import Device
 from silicast.hardware.index import device_names
@@ -56,9 +57,7 @@ def find_machine(wanted: str = AUTO, *, need_torch: bool = True) -> IdentifiedMa
     """
     has_torch = importlib.util.find_spec("torch") is not None
     if need_torch and not has_torch:
-        raise unsupported(
-            "measuring needs PyTorch, which is not installed", hint="pip install 'silicast[torch]'"
-        )
+        raise missing_package("torch", "measuring")
     gpus = _gpus() if has_torch else 0
     named = _CUDA.fullmatch(wanted)
     if wanted == "cpu" or (wanted == AUTO and not gpus):

@@ -11,7 +11,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.errors import unknown_name
+from silicast.core.packages import missing_package
 
 CHANNELS, SIDE, REPEATS = 16, 2, 24
 SHAPE = (1, CHANNELS, SIDE, SIDE)
@@ -151,7 +152,5 @@ def imported_onnx() -> Any:
     try:
         import onnx
     except ImportError:
-        raise SilicastError(
-            "onnx is not installed", kind="unsupported", hint="pip install 'silicast[runtimes]'"
-        ) from None
+        raise missing_package("onnx") from None
     return onnx

@@ -11,7 +11,7 @@ from typing import Any, final
 
 import numpy as np
 
-from silicast.core.errors import SilicastError
+from silicast.core.packages import missing_package
 from silicast.measurement.runtimes.minimal_pairs import (
     INPUT,
     REPEATS,
@@ -30,11 +30,7 @@ def _package() -> Any:
     try:
         import onnxruntime
     except ImportError:
-        raise SilicastError(
-            "onnxruntime is not installed",
-            kind="unsupported",
-            hint="pip install 'silicast[runtimes]'",
-        ) from None
+        raise missing_package("onnxruntime") from None
     return onnxruntime
 
 

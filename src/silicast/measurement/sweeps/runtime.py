@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar, final
 
 from silicast.core.errors import unsupported
+from silicast.core.packages import missing_package
 from silicast.measurement.machine.measured_machine import MeasuredMachine
 
 USUAL_CACHE_BYTES = 64 << 20
@@ -141,9 +142,7 @@ def runtime_of(machine: MeasuredMachine) -> Runtime:
     try:
         torch = importlib.import_module("torch")
     except ImportError:
-        raise unsupported(
-            "measuring needs PyTorch, which is not installed", hint="pip install 'silicast[torch]'"
-        ) from None
+        raise missing_package("torch", "measuring") from None
     if machine.kind == "cpu":
         return CpuRuntime(machine, torch)
     if not torch.cuda.is_available() or torch.cuda.device_count() <= machine.index:

@@ -21,6 +21,7 @@ import msgspec
 from silicast.core.decode import Strict, decode_json
 from silicast.core.errors import SilicastError, unsupported
 from silicast.core.files import read_bounded
+from silicast.core.packages import missing_package
 from silicast.kernels.configuration import Configuration, read_configuration
 from silicast.kernels.experts.expert_layer import ExpertLayer
 from silicast.tuning.plan import TuningPlan, first_candidates
@@ -150,11 +151,8 @@ def gpu_timer(dtype: str) -> Timer:
     """
     for package in ("torch", "triton"):
         if importlib.util.find_spec(package) is None:
-            raise unsupported(
-                f"measuring needs {package}, which is not installed",
-                "--measure",
-                "run it on the machine with the GPU, or leave --measure out",
-            )
+            otherwise = "run it on the machine with the GPU, or leave --measure out"
+            raise missing_package(package, "measuring", "--measure", otherwise)
     import torch
 
     if not torch.cuda.is_available():

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from silicast.core.errors import SilicastError
 from silicast.core.files import writing
+from silicast.core.packages import missing_package
 
 ENDINGS: Final = (".svg", ".png", ".pdf", ".html")
 PAGE: Final = """<!doctype html>
@@ -73,12 +74,8 @@ def figure_class() -> Any:
         from matplotlib import rcParams
         from matplotlib.figure import Figure
     except ImportError:
-        raise SilicastError(
-            "a drawing needs matplotlib",
-            kind="unsupported",
-            field="--plot",
-            hint="pip install 'silicast[plot]'; without --plot the curve is drawn in text",
-        ) from None
+        otherwise = "leave --plot out: the curve is drawn in text"
+        raise missing_package("matplotlib", "a drawing", "--plot", otherwise) from None
     rcParams["svg.hashsalt"] = "silicast"
     return Figure
 

@@ -7,11 +7,8 @@ import traceback
 from pathlib import Path
 
 from silicast.core.errors import SilicastError, unsupported
+from silicast.core.packages import missing_package
 
-EXTRAS = {"torch": "torch", "onnx": "onnx", "pyarrow": "data", "matplotlib": "plot"}
-"""Package -> the extra of this project that installs it."""
-PACKAGES = {"PIL": "pillow", "cv2": "opencv-python", "yaml": "pyyaml", "sklearn": "scikit-learn"}
-"""Module -> its package, where the names differ."""
 BUILT_FOR_TORCH = ("torchvision", "torchaudio")
 _MISSING_OPERATOR = re.compile(r"operator (torchvision|torchaudio)::\w+ does not exist")
 _BROKEN = ("undefined symbol", "couldn't load custom c++ ops", "cannot open shared object")
@@ -130,11 +127,7 @@ def import_failure(error: BaseException) -> SilicastError | None:
     """
     where, text = line_of(error), str(error)
     if isinstance(error, ModuleNotFoundError) and error.name:
-        package = error.name.partition(".")[0]
-        extra = EXTRAS.get(package)
-        wanted = f"'silicast[{extra}]'" if extra else PACKAGES.get(package, package)
-        hint = f"pip install {wanted}"
-        return unsupported(f"{error.name} is not installed", package, hint, file=where)
+        return missing_package(error.name, field=error.name.partition(".")[0], file=where)
     lowered = text.casefold()
     built = _MISSING_OPERATOR.search(text)
     broken = isinstance(error, ImportError | OSError) or "custom c++ ops" in lowered

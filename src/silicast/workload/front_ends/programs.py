@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from silicast.core.errors import SilicastError, unsupported
+from silicast.core.packages import missing_package
 from silicast.workload.front_ends.failures import import_failure
 from silicast.workload.graphs.graph import Graph
 
@@ -34,11 +35,7 @@ def require(framework: str, name: str = "") -> Any:
             broken = f"{name or framework} is installed, but cannot be imported: {error}"
             hint = f"install it again: pip install --force-reinstall 'silicast[{framework}]'"
             raise import_failure(error) or unsupported(broken, framework, hint) from error
-        raise unsupported(
-            f"{name or framework} is not installed",
-            framework,
-            f"pip install 'silicast[{framework}]'",
-        ) from None
+        raise missing_package(framework, field=framework) from None
 
 
 def require_torch() -> Any:
