@@ -11,7 +11,13 @@ from silicast.communication.algorithms.algorithm import (
     Constants,
     register,
 )
-from silicast.communication.algorithms.ring import PASSES, contention, crowded, ring_crossing
+from silicast.communication.algorithms.ring import (
+    PASSES,
+    PassAlgorithm,
+    contention,
+    crowded,
+    ring_crossing,
+)
 from silicast.communication.protocol import (
     PROTOCOLS,
     Crossing,
@@ -25,21 +31,13 @@ from silicast.core.numerics import F64
 
 @register
 @final
-class Direct(CollectiveAlgorithm):
+class Direct(PassAlgorithm):
     """All-gather and reduce-scatter as messages to every peer; an all-reduce is both.
 
     The least steps, but between nodes each device's adapter sends to all devices of others.
     """
 
     name = "direct"
-
-    def supports(self, op: Collective, topology: Topology) -> bool:
-        """All-reduce and its halves of two or more whose paths are all alike."""
-        return topology.gpus > 1 and op in PASSES and not topology.torus
-
-    def traffic(self, op: Collective, size: F64, topology: Topology) -> F64:
-        """(n - 1)/n of the message per pass."""
-        return size * (PASSES[op] * (topology.gpus - 1) / topology.gpus)
 
     def times(
         self, op: Collective, size: F64, topology: Topology, constants: Constants
@@ -108,16 +106,12 @@ class Hierarchical(CollectiveAlgorithm):
 
 @register
 @final
-class HalvingDoubling(CollectiveAlgorithm):
+class HalvingDoubling(PassAlgorithm):
     """Recursive halving with doubling distance, and its reverse (Thakur et al. 2005): a ring's
     bytes in the logarithm of its steps.
     """
 
     name = "halving_doubling"
-
-    def supports(self, op: Collective, topology: Topology) -> bool:
-        """All-reduce and its halves of two or more whose paths are all alike."""
-        return topology.gpus > 1 and op in PASSES and not topology.torus
 
     def traffic(self, op: Collective, size: F64, topology: Topology) -> F64:
         """(n - 1)/n of the message per pass; those beyond a power of two hand theirs over first and
@@ -151,7 +145,7 @@ class HalvingDoubling(CollectiveAlgorithm):
 
 @register
 @final
-class Pat(CollectiveAlgorithm):
+class Pat(PassAlgorithm):
     """NCCL's all-gather and reduce-scatter in rounds whose distance doubles (NCCL 2.23)."""
 
     name = "pat"
@@ -159,10 +153,6 @@ class Pat(CollectiveAlgorithm):
     def supports(self, op: Collective, topology: Topology) -> bool:
         """Over nodes of which each has one participant."""
         return op in ("all_gather", "reduce_scatter") and topology.nodes == topology.gpus > 1
-
-    def traffic(self, op: Collective, size: F64, topology: Topology) -> F64:
-        """(n - 1)/n of the message."""
-        return size * (PASSES[op] * (topology.gpus - 1) / topology.gpus)
 
     def times(
         self, op: Collective, size: F64, topology: Topology, constants: Constants

@@ -86,9 +86,21 @@ def _message(size: F64, topology: Topology, constants: Constants) -> AlgorithmTi
 PASSES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
 
 
+class PassAlgorithm(CollectiveAlgorithm):
+    """Passes in which every device sends all of the message but its own share."""
+
+    def supports(self, op: Collective, topology: Topology) -> bool:
+        """All-reduce and its halves of two or more whose paths are all alike."""
+        return topology.gpus > 1 and op in PASSES and not topology.torus
+
+    def traffic(self, op: Collective, size: F64, topology: Topology) -> F64:
+        """(n - 1)/n of the message per pass."""
+        return size * (PASSES[op] * (topology.gpus - 1) / topology.gpus)
+
+
 @register
 @final
-class Ring(CollectiveAlgorithm):
+class Ring(PassAlgorithm):
     """NCCL's ring for all_reduce (reduce-scatter then all-gather), its halves and broadcast."""
 
     name = "ring"
@@ -101,8 +113,7 @@ class Ring(CollectiveAlgorithm):
         """(n - 1)/n of the message per pass; a broadcast sends all of it once."""
         if op == "broadcast":
             return size * 1.0
-        n = topology.gpus
-        return size * (PASSES[op] * (n - 1) / n)
+        return super().traffic(op, size, topology)
 
     def times(
         self, op: Collective, size: F64, topology: Topology, constants: Constants
@@ -113,7 +124,7 @@ class Ring(CollectiveAlgorithm):
 
 @register
 @final
-class ShortRing(CollectiveAlgorithm):
+class ShortRing(PassAlgorithm):
     """The ring where NCCL keeps long messages for the switch: without the Simple protocol."""
 
     name = "short_ring"
@@ -121,9 +132,6 @@ class ShortRing(CollectiveAlgorithm):
     def supports(self, op: Collective, topology: Topology) -> bool:
         """All-reduce inside a node whose switch reduces for the usual library."""
         return usual_switch_reduces(op, topology)
-
-    def traffic(self, op: Collective, size: F64, topology: Topology) -> F64:
-        return size * (PASSES[op] * (topology.gpus - 1) / topology.gpus)
 
     def times(
         self, op: Collective, size: F64, topology: Topology, constants: Constants
