@@ -14,26 +14,23 @@ from typing import ClassVar, final
 from silicast.core import xp
 from silicast.core.numerics import F64, I64, ceil_div, smooth_max
 from silicast.hardware.device import Device
-from silicast.kernels.attention.attention_kernel import DECODE_LENGTHS, AttentionKernel
+from silicast.kernels.attention.attention_kernel import DECODE_LENGTHS
 from silicast.kernels.attention.attention_memory import outside_l2
 from silicast.kernels.attention.attention_work import AttentionSequences
-from silicast.kernels.attention.mla_schemes import MlaScheme, mla_constants, mla_scheme
+from silicast.kernels.attention.mla_schemes import MlaScheme, mla_scheme
 from silicast.kernels.attention.mla_work import (
     MLA_DIMS,
+    LatentAttention,
     MlaWork,
     Widths,
     projected_s,
-    useful,
-    useful_rows,
 )
 from silicast.kernels.attention.sparse_work import whole_rounds
-from silicast.kernels.execution_models.row_counts import CountsRows
 from silicast.kernels.implementation import Analysis, Demand
 from silicast.kernels.physics.device_rates import cache_rate, data_rate
 from silicast.kernels.registry import register
-from silicast.workload.graphs.op import Op, OpBatch, Variant
+from silicast.workload.graphs.op import OpBatch
 
-GROUP = "mla_decode"
 KEY_TILE = 64
 """Keys of one inner step; a split is at least one."""
 USUAL_TILES = [(64, 64)]
@@ -43,30 +40,15 @@ USUAL_TILES = [(64, 64)]
 
 @register
 @final
-class MlaDecode(AttentionKernel, CountsRows):
+class MlaDecode(LatentAttention):
     """``mla_decode``: q_len new tokens (1) over kv_len cached ones and themselves."""
 
     family: ClassVar[str] = "mla_decode"
-    implied_flags: ClassVar[frozenset[str]] = frozenset({"causal"})
-    dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp8")
+    decode: ClassVar[bool] = True
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {**DECODE_LENGTHS, **MLA_DIMS}
-
-    def constants(self, variant: Variant, device: Device) -> Mapping[str, float]:
-        return mla_constants(GROUP, device, mla_scheme(variant, device))
 
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
         return _LatentDecodeBatch(batch, device, mla_scheme(batch.variant, device), c).analysis()
-
-    def style(self, variant: Variant, device: Device) -> str:
-        """See :meth:`Implementation.style`: whose call of which kernel."""
-        return mla_scheme(variant, device).label
-
-    def useful(self, op: Op) -> tuple[int, int]:
-        """See :class:`AttentionKernel`; queries and results are in the latent."""
-        return useful(op, decode=True)
-
-    def counts(self, batch: OpBatch) -> tuple[F64, F64]:
-        return useful_rows(batch, decode=True)
 
 
 @final

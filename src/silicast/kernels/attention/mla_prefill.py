@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from silicast.core import xp
 from silicast.core.numerics import F64, I64, smooth_max
 from silicast.hardware.device import Device
-from silicast.kernels.attention.attention_kernel import PREFILL_LENGTHS, AttentionKernel
+from silicast.kernels.attention.attention_kernel import PREFILL_LENGTHS
 from silicast.kernels.attention.attention_memory import outside_l2
 from silicast.kernels.attention.attention_prefill import PrefillModel
 from silicast.kernels.attention.attention_schemes import Scheme, attention_rule
@@ -29,17 +29,15 @@ from silicast.kernels.attention.attention_work import AttentionSequences
 from silicast.kernels.attention.mla_schemes import MlaScheme, mla_constants, mla_scheme
 from silicast.kernels.attention.mla_work import (
     MLA_DIMS,
+    LatentAttention,
     MlaWork,
     Widths,
     projected_s,
-    useful,
-    useful_rows,
 )
-from silicast.kernels.execution_models.row_counts import CountsRows
 from silicast.kernels.implementation import Analysis
 from silicast.kernels.physics.device_rates import cache_rate, data_rate
 from silicast.kernels.registry import register
-from silicast.workload.graphs.op import Op, OpBatch, Variant
+from silicast.workload.graphs.op import OpBatch, Variant
 from silicast.workload.libraries.library_file import AttentionRule, RuleFacts
 
 GROUP = "mla_prefill"
@@ -49,35 +47,20 @@ LAUNCHES = ("launch", "append_launch")
 
 @register
 @final
-class MlaPrefill(AttentionKernel, CountsRows):
+class MlaPrefill(LatentAttention):
     """``mla_prefill``: q_len new tokens attend to kv_len = past + new tokens."""
 
     family: ClassVar[str] = "mla_prefill"
-    implied_flags: ClassVar[frozenset[str]] = frozenset({"causal"})
-    dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp8")
+    decode: ClassVar[bool] = False
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {**PREFILL_LENGTHS, **MLA_DIMS}
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         scheme = mla_scheme(batch.variant, device)
         return _Prefill(batch, device, scheme, _constants(batch.variant, device)).analysis()
 
-    def constants(self, variant: Variant, device: Device) -> Mapping[str, float]:
-        return mla_constants(GROUP, device, mla_scheme(variant, device))
-
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
         scheme = mla_scheme(batch.variant, device)
         return _Prefill(batch, device, scheme, _in_cycles(c, device)).analysis()
-
-    def style(self, variant: Variant, device: Device) -> str:
-        """See :meth:`Implementation.style`: whose call of which kernel."""
-        return mla_scheme(variant, device).label
-
-    def useful(self, op: Op) -> tuple[int, int]:
-        """See :class:`AttentionKernel`; bytes of the latent or of what is made of it."""
-        return useful(op, decode=False)
-
-    def counts(self, batch: OpBatch) -> tuple[F64, F64]:
-        return useful_rows(batch, decode=False)
 
 
 @final

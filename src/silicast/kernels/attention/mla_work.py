@@ -7,8 +7,8 @@ for all heads.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, final
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, final
 
 import numpy as np
 from msgspec import Struct
@@ -16,6 +16,7 @@ from msgspec import Struct
 from silicast.core import xp
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
+from silicast.kernels.attention.attention_kernel import AttentionKernel
 from silicast.kernels.attention.attention_memory import L2_BYTES_PER_CLOCK_AND_CORE
 from silicast.kernels.attention.attention_work import (
     AttentionSequences,
@@ -24,6 +25,8 @@ from silicast.kernels.attention.attention_work import (
     exact_sum,
     live_scores,
 )
+from silicast.kernels.attention.mla_schemes import mla_constants, mla_scheme
+from silicast.kernels.execution_models.row_counts import CountsRows
 from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
@@ -182,3 +185,29 @@ def projected_s(w: Widths, rows: I64, variant: Variant, device: Device, *, absor
         return seconds(m=rows, n=w.heads * (w.nope + w.value), k=w.rank)
     to = seconds(batch=w.heads, m=rows, n=w.rank, k=w.nope)
     return to + seconds(batch=w.heads, m=rows, n=w.value, k=w.rank)
+
+
+class LatentAttention(AttentionKernel, CountsRows):
+    """Attention over cached latent vectors; work is counted with queries, keys and results as they
+    are multiplied: in the latent, or of each head.
+
+    Class attributes:
+        decode: whether every sequence brings one new token, or a few.
+    """
+
+    decode: ClassVar[bool]
+    implied_flags: ClassVar[frozenset[str]] = frozenset({"causal"})
+    dtypes: ClassVar[tuple[str, ...]] = ("bf16", "fp8")
+
+    def constants(self, variant: Variant, device: Device) -> Mapping[str, float]:
+        return mla_constants(self.family, device, mla_scheme(variant, device))
+
+    def style(self, variant: Variant, device: Device) -> str:
+        """See :meth:`Implementation.style`: whose call of which kernel."""
+        return mla_scheme(variant, device).label
+
+    def useful(self, op: Op) -> tuple[int, int]:
+        return useful(op, decode=self.decode)
+
+    def counts(self, batch: OpBatch) -> tuple[F64, F64]:
+        return useful_rows(batch, decode=self.decode)
