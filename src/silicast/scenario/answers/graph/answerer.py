@@ -26,7 +26,16 @@ from silicast.hardware.catalog import find_device
 from silicast.kernels.physics.roofline import on_chip
 from silicast.kernels.products.gemm_constants import shown_mhz
 from silicast.learning.known_latencies import blended_ms
-from silicast.scenario.answer import Answer, answer, latency_of, why_tree
+from silicast.scenario.answer import (
+    UNMODELLED,
+    Answer,
+    answer,
+    coverage_of,
+    largest_of,
+    latency_of,
+    uncertainty_of,
+    why_tree,
+)
 from silicast.scenario.answerer import Answerer, register
 from silicast.scenario.decode import Scenario
 from silicast.scenario.reading.boards import is_board
@@ -41,7 +50,6 @@ from silicast.scenario.resolving.deployments import (
 from silicast.scenario.resolving.measured import calibrated_by
 from silicast.scenario.resolving.program_file import is_execution_trace, program_in, update_rule
 from silicast.scenario.road import PARTS, not_yet_of
-from silicast.scenario.uncertainty import UNMODELLED, coverage_of, largest_of, uncertainty_of
 from silicast.scenario.workloads import GraphWorkload
 from silicast.workload.frameworks.runtimes import TARGETS, fallen_back, joined_graph, runtime_named
 from silicast.workload.graphs.graph import Graph

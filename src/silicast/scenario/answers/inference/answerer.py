@@ -24,7 +24,15 @@ from silicast.core.prediction import Prediction, Quantity, Tier
 from silicast.kernels.physics.formats import UNMEASURED_CACHE, unmeasured_cache
 from silicast.kernels.physics.measured_range import not_measured, unknown_cap
 from silicast.kernels.products.gemm_constants import shown_mhz
-from silicast.scenario.answer import Answer, Belief, answer, latency_of, why_tree
+from silicast.scenario.answer import (
+    Answer,
+    Belief,
+    answer,
+    coverage_of,
+    latency_of,
+    uncertainty_of,
+    why_tree,
+)
 from silicast.scenario.answerer import Answerer, register
 from silicast.scenario.decode import Scenario
 from silicast.scenario.reading.boards import is_board
@@ -32,7 +40,6 @@ from silicast.scenario.reading.limits import MAX_STATIC_BATCH
 from silicast.scenario.reading.usual_lengths import generated
 from silicast.scenario.resolving.deployments import deployment_of, description, framework_of
 from silicast.scenario.resolving.measured import calibrated_by
-from silicast.scenario.uncertainty import coverage_of, uncertainty_of
 from silicast.scenario.workloads import InferenceWorkload
 from silicast.serving.capacity.room import Room, room_of
 from silicast.workload.models.model import ModelConfig

@@ -17,13 +17,12 @@ import numpy as np
 from silicast.composition.prices.stepper import Pace
 from silicast.core.numerics import F64
 from silicast.core.prediction import Z90, Part, Quantity, weakest_tier, worst_domain
-from silicast.scenario.answer import Answer, answer, why_tree
+from silicast.scenario.answer import Answer, answer, coverage_of, why_tree
 from silicast.scenario.answers.serving.served import Served
 from silicast.scenario.answers.serving.simulated import Simulated
 from silicast.scenario.answers.serving.tenants import Neighbour, shared_of
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolving.traffic import traffic_of
-from silicast.scenario.uncertainty import coverage_of
 from silicast.scenario.workloads import ServingWorkload
 from silicast.serving.simulation.launch import Expected
 from silicast.serving.statistics.metrics import QUANTILES

@@ -26,11 +26,10 @@ from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.physics.formats import UNMEASURED_CACHE, unmeasured_cache
 from silicast.kernels.physics.measured_range import unknown_cap
 from silicast.kernels.products.gemm_constants import shown_mhz
-from silicast.scenario.answer import Answer, answer, why_tree
+from silicast.scenario.answer import Answer, answer, coverage_of, uncertainty_of, why_tree
 from silicast.scenario.answers.serving.bounds import latency_bounds, pass_prices_of
 from silicast.scenario.resolving.deployments import description
 from silicast.scenario.resolving.measured import calibrated_by
-from silicast.scenario.uncertainty import coverage_of, uncertainty_of
 from silicast.serving.simulation.adapters import AdaptedPrices
 from silicast.serving.simulation.drafting import SpeculativePrices
 from silicast.serving.simulation.event_loop import ReplicaSpec

@@ -15,7 +15,14 @@ from silicast.core.prediction import PICOSECONDS, Quantity, Tier
 from silicast.distributed.pipeline.stalls import bubble_advice
 from silicast.kernels.physics.formats import with_format
 from silicast.kernels.products.gemm_constants import shown_mhz
-from silicast.scenario.answer import Answer, answer, latency_of, why_tree
+from silicast.scenario.answer import (
+    Answer,
+    answer,
+    coverage_of,
+    latency_of,
+    uncertainty_of,
+    why_tree,
+)
 from silicast.scenario.answerer import Answerer, register
 from silicast.scenario.answers.training.training_goodput import lost
 from silicast.scenario.answers.training.training_memory import RunMemory
@@ -23,7 +30,6 @@ from silicast.scenario.answers.training.training_runs import TrainingRun, run_of
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolving.deployments import description
 from silicast.scenario.resolving.measured import calibrated_by
-from silicast.scenario.uncertainty import coverage_of, uncertainty_of
 
 SHORT_BITS = 16
 BETWEEN = ("transfers_between_stages", "gradients_and_weights")

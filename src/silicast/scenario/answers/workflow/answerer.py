@@ -24,13 +24,12 @@ from silicast.core.prediction import (
     weakest_tier,
     worst_domain,
 )
-from silicast.scenario.answer import Answer, Belief, answer, why_tree
+from silicast.scenario.answer import Answer, Belief, answer, coverage_of, largest_of, why_tree
 from silicast.scenario.answerer import Answerer, refuse_unmodelled, register
 from silicast.scenario.answers.workflow.built import BuiltWorkflow, built
 from silicast.scenario.answers.workflow.cluster_pool import ClusterPool
 from silicast.scenario.answers.workflow.pools import GeneratingPool, PassPool, StagePool, TimedPool
 from silicast.scenario.decode import Scenario
-from silicast.scenario.uncertainty import coverage_of, largest_of
 from silicast.scenario.workloads import WorkflowWorkload
 from silicast.serving.simulation.colocation import Colocation
 from silicast.workflow.run import (

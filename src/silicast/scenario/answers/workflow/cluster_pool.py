@@ -9,9 +9,9 @@ from typing import Any, final
 import numpy as np
 
 from silicast.core.numerics import F64, I64
+from silicast.scenario.answer import GIVEN
 from silicast.scenario.answers.workflow.pools import Disturbances, StagePool
 from silicast.scenario.answers.workflow.stage_work import ScheduledJobs
-from silicast.scenario.uncertainty import GIVEN
 from silicast.scenario.workloads import SchedulerTable
 from silicast.workflow.run import Station, WorkflowTimes
 from silicast.workflow.scheduling.cluster import ClusterStation

@@ -31,6 +31,7 @@ from silicast.composition.step.step import step_model
 from silicast.composition.timeline.breakdown import Breakdown
 from silicast.core.numerics import F64, I64, log_fixed
 from silicast.core.prediction import Z90, Tier
+from silicast.scenario.answer import GIVEN
 from silicast.scenario.answers.serving.answerer import PreparedServing
 from silicast.scenario.answers.serving.served import Served
 from silicast.scenario.answers.serving.simulated import Simulated
@@ -38,7 +39,6 @@ from silicast.scenario.answers.workflow.stage_work import NetworkPasses, TimedJo
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolving.failure_rates import gpu_mtbf_s
 from silicast.scenario.schema import FailureTable, SlowTable
-from silicast.scenario.uncertainty import GIVEN
 from silicast.serving.kv.kv_pool import LONGEST, KvLayout
 from silicast.serving.simulation.colocation import Tenant
 from silicast.serving.simulation.event_loop import ReplicaSpec, Simulation
@@ -91,7 +91,7 @@ class StagePool(ABC):
 
     @abstractmethod
     def shares(self) -> Mapping[str, float]:
-        """Shares of its time by tier, or :data:`~silicast.scenario.uncertainty.GIVEN`."""
+        """Shares of its time by tier, or :data:`~silicast.scenario.answer.GIVEN`."""
 
     @abstractmethod
     def observe(self, station: Station) -> None:

@@ -25,11 +25,11 @@ from silicast.composition.passes.program import ProgramPass
 from silicast.composition.step.machine import Machine
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
+from silicast.scenario.answer import GIVEN
 from silicast.scenario.answers.workflow import works
 from silicast.scenario.decode import Scenario, part_of
 from silicast.scenario.resolve import engine_of
 from silicast.scenario.schema import PoolTable, Task
-from silicast.scenario.uncertainty import GIVEN
 from silicast.scenario.workloads import DistributionTable, Length, StageTable, WorkflowWorkload
 from silicast.serving.traffic.lengths import lengths
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
+from silicast.scenario.answer import GIVEN
 from silicast.scenario.answers.training.training_runs import TrainingRun, run_of
 from silicast.scenario.answers.workflow.stage_work import (
     ScheduledJobs,
@@ -20,7 +21,6 @@ from silicast.scenario.answers.workflow.stage_work import (
 )
 from silicast.scenario.checks import check_workload
 from silicast.scenario.schema import ParallelTable, PoolTable
-from silicast.scenario.uncertainty import GIVEN
 from silicast.scenario.workloads import TrainingWorkload
 
 
