@@ -26,8 +26,7 @@ from silicast.workload.transformers.decoder import (
     stage_graphs,
     step_symbols,
 )
-from silicast.workload.transformers.plan import Plan, stage_bounds
-from silicast.workload.transformers.shard import shard_of
+from silicast.workload.transformers.plan import Plan, shard_of, stage_bounds
 
 FEW = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 MANY = settings(max_examples=3_000, deadline=None, suppress_health_check=list(HealthCheck))

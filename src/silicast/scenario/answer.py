@@ -1,5 +1,6 @@
-"""Answers, exactly as DESIGN section 4 writes them, and what makes them uncertain: which measurement
-would narrow the interval."""
+"""Answers, exactly as DESIGN section 4 writes them, and what makes them uncertain: which
+measurement would narrow the interval.
+"""
 
 from __future__ import annotations
 

@@ -10,8 +10,7 @@ from silicast.workload.models.lookup import find_model
 from silicast.workload.models.model_weights import mtp_weights
 from silicast.workload.models.precision import Precision
 from silicast.workload.models.weight_tensor import linear_bytes
-from silicast.workload.transformers.plan import Plan
-from silicast.workload.transformers.shard import shard_of
+from silicast.workload.transformers.plan import Plan, shard_of
 
 ONE = Plan()
 

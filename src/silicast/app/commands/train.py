@@ -80,7 +80,8 @@ def train(
 
     write_trace(scenario, trace)
     asked_too = () if tokens is None or not reply["ok"] else run_lines(reply, tokens, paid)
-    write_html(scenario, reply, html, asked_too)
+    if html:
+        write_html(scenario, reply, html, asked_too)
 
     def report(answer: dict[str, Any]) -> Any:
         warn_of_doubt(paid)

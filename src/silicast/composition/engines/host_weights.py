@@ -51,8 +51,6 @@ def with_host_layers(graph: Graph, policy: ParallelPolicy) -> Graph:
     """The graph with marks on the ops of layers that the host holds: of its first
     ``host_layers`` layers all in :data:`HELD`, of its first ``host_expert_layers`` the experts.
     """
-    if not (policy.host_layers or policy.host_expert_layers):
-        return graph
     parts = ((policy.host_layers, HELD), (policy.host_expert_layers, EXPERTS))
     blocks = graph.blocks
     for count, families in parts:

@@ -106,7 +106,8 @@ class StageGraph:
         self._further = machine.engine.launch.further
         self._trains = machine.engine.kind == "training"
         lowered = engine_graph(graph, machine, plan, grouped=grouped)
-        self.graph: Graph = with_host_layers(lowered, policy)
+        held_by_host = policy.host_layers or policy.host_expert_layers
+        self.graph: Graph = with_host_layers(lowered, policy) if held_by_host else lowered
         self._segments = _segments(self.graph, plan, policy, layers)
         self.executions: Executions = Executions(self._segments)
         saved = {

@@ -18,8 +18,7 @@ from silicast.core.numerics import I64
 from silicast.distributed.ranks.plan import TrainingPlan
 from silicast.workload.models.model import ModelConfig
 from silicast.workload.training.recomputation import Recompute
-from silicast.workload.transformers.plan import Plan
-from silicast.workload.transformers.shard import shard_of
+from silicast.workload.transformers.plan import Plan, shard_of
 
 RECOMPUTES: tuple[Recompute, ...] = ("none", "selective", "full")
 FIELDS = ("tp", "pp", "cp", "dp", "ep", "etp", "zero", "virtual_stages", "micro_batch", "recompute")

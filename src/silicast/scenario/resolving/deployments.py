@@ -6,9 +6,8 @@ import dataclasses
 from typing import TYPE_CHECKING, Any, cast, final, get_args
 
 from silicast.composition.engines.engine import Engine, engines_of, mixing_engines
-from silicast.composition.passes.deployment import Deployment
+from silicast.composition.passes.deployment import Deployment, with_copies
 from silicast.composition.power.energy import is_modelled
-from silicast.composition.step.expert_copies import with_copies
 from silicast.composition.step.machine import Machine
 from silicast.core.dtypes import RECIPES
 from silicast.core.errors import SilicastError

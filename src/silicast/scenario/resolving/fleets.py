@@ -8,7 +8,7 @@ from typing import cast
 
 import msgspec
 
-from silicast.composition.step.expert_copies import without_copies
+from silicast.composition.passes.deployment import without_copies
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.naming import near
 from silicast.core.plain_data import shown

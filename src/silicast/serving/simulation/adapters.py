@@ -25,7 +25,7 @@ from silicast.serving.simulation.event_loop import ReplicaSpec
 from silicast.workload.graphs.graph import Block, Graph, Node
 from silicast.workload.graphs.nodes import Nodes
 from silicast.workload.models.model import LayerKind, ModelConfig
-from silicast.workload.transformers.shard import shard_of
+from silicast.workload.transformers.plan import shard_of
 
 ATTENTION = ("q_proj", "k_proj", "v_proj", "o_proj")
 FEED = ("gate_proj", "up_proj", "down_proj")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-from silicast.composition.engines.board_defaults import board_of
 from silicast.composition.engines.engine import BoardTable, ServingTable
-from silicast.composition.passes.deployment import Deployment
+from silicast.composition.passes.deployment import Deployment, board_of
 from silicast.core.errors import SilicastError
 from silicast.serving.kv.host_cache import HostLink
 from silicast.serving.kv.kv_pool import KvLayout

@@ -23,7 +23,7 @@ from silicast.workload.models.counting import (
     weight_bytes,
 )
 from silicast.workload.models.model_weights import weights_of_layers
-from silicast.workload.transformers.shard import shard_of
+from silicast.workload.transformers.plan import shard_of
 
 KNOTS: Final = 65
 

@@ -11,7 +11,7 @@ from silicast.workload.graphs.graph import Node
 from silicast.workload.graphs.op import Affine, Dim, Op, Variant
 from silicast.workload.models.model import LayerKind, ModelConfig
 from silicast.workload.models.precision import Precision
-from silicast.workload.transformers.shard import Shard
+from silicast.workload.transformers.plan import Shard
 
 TOKENS = "tokens"
 ALL_TOKENS = "all_tokens"

@@ -22,8 +22,7 @@ from silicast.workload.models.model_weights import (
 )
 from silicast.workload.models.precision import Precision
 from silicast.workload.models.weight_tensor import PRODUCTS, Weight
-from silicast.workload.transformers.plan import ParallelPolicy, Plan
-from silicast.workload.transformers.shard import shard_of
+from silicast.workload.transformers.plan import ParallelPolicy, Plan, shard_of
 
 ATTENTION = frozenset(("attention_prefill", "attention_decode", "mla_prefill", "mla_decode"))
 """Families whose work is query-key pairs."""

@@ -99,7 +99,8 @@ def find_model(name: str) -> ModelConfig:
         from silicast.workload.models.gguf_model import model_of_gguf
 
         return model_of_gguf(Path(name))
-    if network_file(name) is not None or name.endswith((".onnx", ".pt2", ".tflite")):
+    is_network = name not in model_index() and network_file(name) is not None
+    if is_network or name.endswith((".onnx", ".pt2", ".tflite")):
         raise SilicastError(
             f"{name!r} is a program that runs once, not a language model",
             kind="unsupported",

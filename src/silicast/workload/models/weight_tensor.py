@@ -7,7 +7,7 @@ from typing import Literal, final
 
 from silicast.core.dtypes import RECIPES, Recipe, stored_bytes
 from silicast.workload.models.precision import Precision
-from silicast.workload.transformers.shard import Shard
+from silicast.workload.transformers.plan import Shard
 
 Cut = Literal[
     "outputs", "inputs", "kv_heads", "vocab", "experts", "expert_outputs", "expert_inputs",

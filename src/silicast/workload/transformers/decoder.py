@@ -26,8 +26,7 @@ from silicast.workload.mixers._mixer import OUTPUT, mixer_named
 from silicast.workload.models.model import LayerKind, ModelConfig
 from silicast.workload.models.model_parts import require
 from silicast.workload.models.precision import Precision
-from silicast.workload.transformers.plan import ParallelPolicy, Plan
-from silicast.workload.transformers.shard import shard_of
+from silicast.workload.transformers.plan import ParallelPolicy, Plan, shard_of
 
 __all__ = ["bind_graph", "build_graph", "stage_graphs", "step_symbols"]
 

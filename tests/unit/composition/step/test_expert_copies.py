@@ -9,7 +9,7 @@ import pytest
 
 from silicast.composition.engines.engine import Engine, find_engine
 from silicast.composition.engines.engine_options import with_options
-from silicast.composition.step.expert_copies import with_copies, without_copies
+from silicast.composition.passes.deployment import with_copies, without_copies
 from silicast.core.errors import SilicastError
 from silicast.kernels.experts.routing import busiest_loads
 from silicast.workload.models.counting import weight_bytes

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from silicast.composition.engines.engine import find_engine
-from silicast.composition.passes.deployment import Deployment
-from silicast.composition.step.expert_copies import imbalance
+from silicast.composition.passes.deployment import Deployment, imbalance
 from silicast.composition.step.states import BatchStates
 from silicast.composition.step.step import StepModel
 from silicast.hardware.catalog import find_device

@@ -13,7 +13,7 @@ from silicast.composition.engines.engine_options import OPTIONS
 from silicast.core.errors import SilicastError
 from silicast.runner.batch import run_batch
 from silicast.scenario.answer import Answer
-from silicast.scenario.reading.switches import SWITCHES
+from silicast.scenario.run import SWITCHES
 from silicast.scenario.schema import EngineTable
 
 GEMM: dict[str, Any] = {"op": "gemm", "m": 8192, "n": 8192, "k": 8192, "dtype": "bf16"}

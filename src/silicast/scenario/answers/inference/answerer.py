@@ -248,7 +248,7 @@ def _answered(one: _ResolvedBatch, steps: _Steps | None = None) -> Answer:
     if room := batch_room(deployment, lengths, one.work.output_len, one.framework):
         reply.why["room"] = room
     if deployment.model.moe is not None or deployment.plan.attention_dp > 1:
-        from silicast.composition.step.expert_copies import imbalance
+        from silicast.composition.passes.deployment import imbalance
 
         if waited := imbalance(deployment, lengths):
             reply.why["imbalance"] = waited
