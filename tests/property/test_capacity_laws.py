@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from hypothesis import strategies as st
 from silicast.composition.prices.stepper import Pace
 from silicast.core.monotone import bracketed
 from silicast.core.prediction import Z90, ErrorFactors
-from silicast.serving.capacity.capacity import Simulate, TrafficLoads
+from silicast.serving.capacity.capacity import Simulate, TrafficLoads, enough_requests
 from silicast.serving.capacity.objective import LatencyObjective
 from silicast.serving.kv.kv_pool import KvLayout
 from silicast.serving.simulation.event_loop import ReplicaSpec, Simulation
@@ -235,3 +237,21 @@ def believed(requests: Requests, log_sd: float) -> dict:
         records, consists, PaceError(dict.fromkeys(weights, error), weights),
         lambda run: {**statistics_ms(run), **rates(run)}, again, {},
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "requests"),
+    [
+        ({}, 20 * 2 * 3),  # twenty answers of two seconds, three a second
+        ({"ttft_p99_ms": 100.0}, 3000),  # thirty beyond the 99th percentile
+        ({"ttft_p50_ms": 100.0}, 3000),
+        ({"e2e_ms": 9.0, "quantile": 0.995}, 6000),
+        ({"e2e_ms": 9.0, "quantile": 0.9999}, 10_000),
+    ],
+)
+def test_runs_have_thirty_requests_beyond_the_quantile(
+    fields: dict[str, float], requests: int
+) -> None:
+    alone: Any = SimpleNamespace(e2e_s=lambda: np.array([1.0, 3.0]))
+    assert enough_requests(alone, 3.0, LatencyObjective.from_fields(fields)) == requests
+    assert enough_requests(alone, 3000.0) == 10_000
