@@ -394,7 +394,7 @@ def _likeliest(every: Sequence[Ranked], measured: float) -> Configuration:
     seconds = {
         position: sum(float(item.time_s[position]) for item in every) for position in indices
     }
-    nearest: int = min(indices, key=lambda place: abs(math.log(seconds[place] / measured)))
+    nearest: int = min(indices, key=lambda index: abs(math.log(seconds[index] / measured)))
     return every[0].grid[nearest]
 
 

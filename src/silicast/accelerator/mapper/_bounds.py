@@ -108,7 +108,7 @@ class Bounds:
         if self.facts.slots[slot - 1].is_spatial:
             ahead = cells.pick(self.outside.table(slot, mask), HERE)
             for t in mask:
-                ahead = ahead + edges.rest[t]
+                ahead = ahead + edges.uncounted[t]
             return ahead[:, 0]
         ahead = self.outside.ahead(slot, mask, cells, edges)
         return ahead - self.time(slot, cells)

@@ -237,10 +237,10 @@ class OpenTensorCosts:
 
     Attributes:
         close: if a loop moves them and each tile comes anew.
-        rest: what the tables do not count of them, at least, if they stay open.
+        uncounted: what the tables do not count of them, at least, if they stay open.
         overlap: (tensor, dimension) -> share of a window that a step along it keeps.
     """
 
     close: dict[int, F64]
-    rest: dict[int, F64]
+    uncounted: dict[int, F64]
     overlap: dict[tuple[int, int], F64]

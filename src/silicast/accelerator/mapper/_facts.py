@@ -65,7 +65,7 @@ class EinsumFacts:
         ]
         self.sizes = [float(tensor.size(einsum.bounds)) for tensor in self.tensors]
         self.level_at = {slot: level for level, slot in enumerate(architecture.memory_slots)}
-        self.kept = [
+        self.keepers = [
             [level for level, remaining in enumerate(keep) if tensor.name in remaining]
             for tensor in self.tensors
         ]
@@ -150,7 +150,7 @@ class EinsumFacts:
         return max(
             (
                 self.arch.memory_slots[level]
-                for level in self.kept[t]
+                for level in self.keepers[t]
                 if self.arch.memory_slots[level] <= slot
             ),
             default=-1,
@@ -158,13 +158,13 @@ class EinsumFacts:
 
     def home_slot(self, t: int) -> int:
         """Slot of the memory that tensor ``t`` starts and ends in."""
-        return self.arch.memory_slots[self.kept[t][0]]
+        return self.arch.memory_slots[self.keepers[t][0]]
 
     def child_slot(self, t: int, slot: int) -> int:
         """Slot of the next memory inside ``slot`` that keeps tensor ``t``, or the end."""
         inside = [
             self.arch.memory_slots[level]
-            for level in self.kept[t]
+            for level in self.keepers[t]
             if self.arch.memory_slots[level] > slot
         ]
         return min(inside, default=len(self.slots))

@@ -210,7 +210,7 @@ class Outside:
     def beyond(self, slot: int, after: Mask, rides: Rides = ()) -> F64:
         """Least outside a memory's loops, by the tile at its own top; ``after`` are still open."""
         level = self.facts.level_at[slot]
-        remaining = frozenset(t for t in range(len(self.free)) if level in self.facts.kept[t])
+        remaining = frozenset(t for t in range(len(self.free)) if level in self.facts.keepers[t])
         mask = (after | remaining) if slot else frozenset()
         return self.table(slot, mask, rides if slot else ()) + (
             self.tiles.fits(slot) + self.tiles.time(slot) + self.tiles.leak(slot)
@@ -309,7 +309,7 @@ class Outside:
         level, items = self.facts.level_at[outer], []
         for t in stay:
             ride = rides.get(t, 0.0)
-            if level in self.facts.kept[t]:
+            if level in self.facts.keepers[t]:
                 ride += self.facts.fill_pj(t, outer) + self.facts.pass_pj(t, outer)
             if ride and outer:
                 items.append((t, ride))
@@ -340,7 +340,7 @@ class Outside:
         changing = []
         for t in sorted(option.mask):
             if t in option.stay and not last:
-                plain = plain + edges.rest[t]
+                plain = plain + edges.uncounted[t]
                 continue
             slides = [d for d in group.starts if (t, d) in edges.overlap]
             still = group.dims if t in option.stay else tuple(stays.get(t, ()))

@@ -87,7 +87,7 @@ class MappingSearch:
             if position.is_spatial
             else [
                 (self.facts.tensors[t], self.facts.held(self.facts.level_at[slot], t))
-                for t, remaining in enumerate(self.facts.kept)
+                for t, remaining in enumerate(self.facts.keepers)
                 if self.facts.level_at[slot] in remaining
             ]
         )
@@ -216,7 +216,7 @@ class MappingSearch:
             open_[t] &= ~moves
             booked += np.where(open_[t], 0.0, waiting[t])
             waiting[t] = np.where(open_[t], waiting[t], 0.0)
-            keeps = level in self.facts.kept[t]
+            keeps = level in self.facts.keepers[t]
             edge = fills[t] * self.facts.fill_pj(t, slot)
             more_fill, more_pass = self.facts.hidden_pj(t, slot)
             slack = slack + fills[t] * more_fill

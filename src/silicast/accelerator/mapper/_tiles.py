@@ -66,7 +66,7 @@ class TileFacts:
             tiles[d] = some
             needed = np.zeros(len(some))
             for t, tensor in enumerate(self.facts.tensors):
-                if level in self.facts.kept[t]:
+                if level in self.facts.keepers[t]:
                     needed = needed + self.facts.volume(tensor, tiles) * self.facts.held(level, t)
             result &= needed <= self.facts.arch.memories[level].usable_words
         return tuple(bool(can) for can in result)
@@ -144,7 +144,7 @@ class TileFacts:
         total = 0.0
         t = self.facts.output
         home = self.facts.home_slot(t)
-        for level in self.facts.kept[t]:
+        for level in self.facts.keepers[t]:
             position = self.facts.arch.memory_slots[level]
             if position >= slot:
                 total += self.facts.credit_pj(position, "read_pj")
@@ -208,7 +208,7 @@ class TileFacts:
         if memory.capacity_words is None:
             return np.zeros((1,) * len(self.dims))
         needed = np.zeros((1,) * len(self.dims))
-        for t, remaining in enumerate(self.facts.kept):
+        for t, remaining in enumerate(self.facts.keepers):
             if level in remaining:
                 words = self.lattice.volume(self.facts.tensors[t]) * self.facts.held(level, t)
                 needed = needed + memory.taken(words)

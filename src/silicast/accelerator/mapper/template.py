@@ -54,7 +54,7 @@ class Template:
         """Loops that turn, innermost first."""
         factor = self.batch.factors[:, :, 0]
         turn = [(slot, dim) for slot, dim in np.argwhere(factor > 1.0).tolist()]
-        turn.sort(key=lambda place: (place[0], self.position(place)), reverse=True)
+        turn.sort(key=lambda loop: (loop[0], self.position(loop)), reverse=True)
         return {position: float(factor[position]) for position in turn}
 
     def position(self, position: Place) -> int:
@@ -71,7 +71,7 @@ class Template:
         """Loops that may turn for some sizes, outermost first."""
         main = [(0, dim) for dim in range(len(self.einsum.dims))]
         every = {*self.bounds, *main}
-        return tuple(sorted(every, key=lambda place: (place[0], self.position(place))))
+        return tuple(sorted(every, key=lambda loop: (loop[0], self.position(loop))))
 
     @cached_property
     def growing(self) -> list[list[Place]]:

@@ -136,5 +136,5 @@ class MappingReader:
                 or (tensor not in remark.bypass and memory.may_keep(tensor))
             )
             for memory in self.architecture.memories
-            if (remark := self.targets.kept.get(memory.name)) is not None
+            if (remark := self.targets.components.get(memory.name)) is not None
         }

@@ -148,7 +148,7 @@ class ConstraintReader:
         """The node with what it keeps; what nobody speaks of, mappings may keep or not."""
         if isinstance(node, FanOut) or node.name == self.targets.outermost:
             return node
-        remark = self.targets.kept.get(node.name, MemoryTargets())
+        remark = self.targets.components.get(node.name, MemoryTargets())
         return replace(
             node,
             keeps=tuple(t for t in self.einsum.names if t not in remark.bypass),

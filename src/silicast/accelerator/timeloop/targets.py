@@ -46,7 +46,7 @@ class Targets:
     """The components of a description, as entries of a file name them.
 
     Attributes:
-        kept: component -> what entries read so far say that it keeps.
+        components: component -> what entries read so far say that it keeps.
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class Targets:
     ) -> None:
         self.einsum = einsum
         self.file = file
-        self.kept: dict[str, MemoryTargets] = {}
+        self.components: dict[str, MemoryTargets] = {}
         self.outermost = architecture.nodes[0].name
         self._components = components
         self._nodes = {node.name: node for node in architecture.nodes}
 
     def entry(self, entry: Fields) -> tuple[str, str]:
-        """(target, type) of an entry; one of :data:`KEEPS` is noted in ``kept``.
+        """(target, type) of an entry; one of :data:`KEEPS` is noted in ``components``.
 
         Raises:
             SilicastError: an unknown target, see :meth:`MemoryTargets.take`, or a component that
@@ -81,7 +81,7 @@ class Targets:
         return name, kind
 
     def _keep(self, component: Component, entry: Fields) -> None:
-        current = self.kept.setdefault(component.name, MemoryTargets())
+        current = self.components.setdefault(component.name, MemoryTargets())
         current.take(entry, self.einsum)
         if component.is_dummy and current.keep:
             raise entry.error(f"{component.name} holds nothing", "keep")

@@ -98,7 +98,7 @@ class _TraceRequest:
     weights: bool
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """What of a program's name tells where its factory is; "" = it is a file."""
         file = ":" not in self.program or Path(self.program).exists()
         return "" if file else self.program.rpartition(":")[0]
@@ -111,7 +111,7 @@ class _TraceRequest:
 
         if is_packaged(self.program):
             return packaged_graph(self.program, self.sizes, **self._formats)
-        if self.place:
+        if self.location:
             module, args, kwargs = self._called(self._own_factory(), self.sizes)
             return graph_of(module, args, kwargs, **self._formats), ""
         graph = read_program(self._path(), self.sizes, training=self.training)
@@ -126,7 +126,7 @@ class _TraceRequest:
 
         if is_packaged(self.program):
             return packaged_open_graph(self.program, self.dynamic, self.sizes, **self._formats)
-        if self.place:
+        if self.location:
             return self._open_factory(), ""
         fixed = {name: size for name, size in self.sizes.items() if name not in self.dynamic}
         program = OpenFile(self._path(), self.dynamic, fixed, training=self.training)
@@ -183,7 +183,7 @@ class _TraceRequest:
         from silicast.workload.front_ends.programs import require_torch
 
         require_torch()
-        factory = _factory(self.place, self.program.rpartition(":")[2])
+        factory = _factory(self.location, self.program.rpartition(":")[2])
         _check_sizes(self.program, factory, (*self.dynamic, *self.sizes))
         return factory
 

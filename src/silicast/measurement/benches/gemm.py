@@ -135,8 +135,8 @@ class GemmBench(Bench):
 
         dtype = dtype_of(kernel)
         if dtype == "fp8":
-            return lambda rows, weight, own, other: torch._scaled_mm(  # noqa: SLF001
-                rows, weight, scale_a=own, scale_b=other, out_dtype=torch.bfloat16
+            return lambda rows, weight, scale, other: torch._scaled_mm(  # noqa: SLF001
+                rows, weight, scale_a=scale, scale_b=other, out_dtype=torch.bfloat16
             )
         if dtype == "int8":
             product: Callable[..., object] = torch._int_mm  # noqa: SLF001

@@ -318,7 +318,7 @@ class _DeviceFit:
             scoreds += cross_validated(members, [row.case for row in members], of_group)
         cases = [row.case for row in rows.collectives]
         scoreds += cross_validated(
-            rows.collectives, cases, lambda kept, out: by(_DeviceRows(collectives=kept), out)
+            rows.collectives, cases, lambda fitted, out: by(_DeviceRows(collectives=fitted), out)
         )
         hosts: dict[tuple[str, str], list[Case]] = {}
         for case in rows.hosts:
@@ -326,7 +326,9 @@ class _DeviceFit:
             key = (constant_of(case.host, self.device), case.host.engine)
             hosts.setdefault(key, []).append(case)
         for one in hosts.values():
-            scores = cross_validated(one, one, lambda kept, out: by(_DeviceRows(hosts=kept), out))
+            scores = cross_validated(
+                one, one, lambda fitted, out: by(_DeviceRows(hosts=fitted), out)
+            )
             scoreds += [row for row in scores if row.answered]
         return scoreds
 

@@ -360,11 +360,11 @@ class _State:
         points: Points,
         process: ProcessParameters,
         pool: I64,
-        asked: I64,
+        further: I64,
         rows: I64,
         weight: F64,
     ) -> None:
-        self.places = np.concatenate([pool, asked])
+        self.places = np.concatenate([pool, further])
         self.free = np.ones(len(pool), dtype=np.bool_)
         self._posterior = PointCovariance(points, process, self.places, rows)
         self._weight, self._noise = weight, process.noise

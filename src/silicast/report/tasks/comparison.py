@@ -91,13 +91,13 @@ def in_order(candidates: Sequence[Candidate], word: str) -> list[Candidate]:
     """Those that fit from the best on, then those that do not, then those without an answer."""
     most = next(column.most for column in COLUMNS if column.word == word)
 
-    def place(one: Candidate) -> tuple[int, bool, float]:
+    def order(one: Candidate) -> tuple[int, bool, float]:
         belief = _belief(one, word)
         kind = 0 if one.fits else 1 if isinstance(one.reply, Answer) else 2
         value = 0.0 if belief is None else belief.estimate
         return kind, belief is None, -value if most else value
 
-    return sorted(candidates, key=place)
+    return sorted(candidates, key=order)
 
 
 def comparison_report(

@@ -46,19 +46,19 @@ class _Storage:
     """Nodes that allocated a storage and wrote to it last; "" = it was there before.
 
     Attributes:
-        kept: the storage itself, so that its number stays its own.
+        storage: the storage itself, so that its number stays its own.
         share: its part of all that its owner allocated.
         direction: of the pass that allocated it.
         fresh: nothing has written to it yet.
         value: name of what it holds.
     """
 
-    __slots__ = ("direction", "fresh", "kept", "owner", "parameter", "share", "value", "writer")
+    __slots__ = ("direction", "fresh", "owner", "parameter", "share", "storage", "value", "writer")
 
     def __init__(
-        self, kept: Any, owner: str = "", share: float = 1.0, direction: Direction = "forward"
+        self, storage: Any, owner: str = "", share: float = 1.0, direction: Direction = "forward"
     ) -> None:
-        self.kept, self.owner, self.writer = kept, owner, owner
+        self.storage, self.owner, self.writer = storage, owner, owner
         self.share, self.direction = share, direction
         self.parameter, self.fresh, self.value = False, not owner, ""
 

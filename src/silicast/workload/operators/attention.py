@@ -22,8 +22,8 @@ GRADIENT_PASSES = 5
 """Halves of a forward pass of attention in its gradient: five products where forward has two."""
 
 CAUSAL = {
-    f"aten.{name}": place
-    for name, place in {
+    f"aten.{name}": position
+    for name, position in {
         "scaled_dot_product_attention": 5,
         "_scaled_dot_product_flash_attention": 4,
         "_scaled_dot_product_flash_attention_for_cpu": 4,
@@ -32,7 +32,7 @@ CAUSAL = {
         "_scaled_dot_product_fused_attention_overrideable": 5,
     }.items()
 }
-"""Operators of PyTorch's attention -> place of ``is_causal``."""
+"""Operators of PyTorch's attention -> position of ``is_causal``."""
 
 
 def attention(  # the sizes of one call
