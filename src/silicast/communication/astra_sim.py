@@ -1,21 +1,17 @@
 """ASTRA-sim's analytical backends: its files in, and the times of its collectives.
 
-ASTRA-sim's analytical network, to the nanosecond: its files in, its numbers out.
-
 As ASTRA-sim's system layer has it: a chunk passes the dimensions one after the other. A
 reduce-scatter begins with the first one and hands on its share, an all-gather begins with the last
 one and hands on what it gathered, an all-to-all passes its whole buffer through each. An all-reduce
 is one all-reduce a dimension ("baseline"), or ("localBWAware") a reduce-scatter in all but the last
 dimension, an all-reduce in the last, and an all-gather back.
 
-Times of ASTRA-sim's analytical backends (version 2) for ring collectives.
-
-A collective is cut into splits, of which some are active at once; each goes round the rings of the
-dimensions in steps of its own. Times are whole nanoseconds, rounded down where
-ASTRA-sim does. With contention ("aware") a message waits for its links, one after the other;
-without ("unaware") it takes the latency of all links and its bytes once. More dimensions than one
-are without. Every step ends with the endpoint's delay; what was reduced is also written to local
-memory once and read twice.
+A ring collective (version 2 of the backends) is cut into splits, of which some are active at once;
+each goes round the rings of the dimensions in steps of its own. Times are whole nanoseconds,
+rounded down where ASTRA-sim does. With contention ("aware") a message waits for its links, one
+after the other; without ("unaware") it takes the latency of all links and its bytes once. More
+dimensions than one are without. Every step ends with the endpoint's delay; what was reduced is also
+written to local memory once and read twice.
 """
 
 from __future__ import annotations

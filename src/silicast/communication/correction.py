@@ -1,18 +1,15 @@
 """Corrections of collectives: learned ones that are shipped, and those of a user's measurements.
 
-Learned corrections of collectives, one set of trees for each architecture and launch.
+Learned ones are trees for each architecture and launch. They are evaluated at sizes of a fixed
+grid, four an octave. The times there are made to grow with the size within each kernel, and other
+sizes are interpolated linearly; where a library changes kernels between two points of the grid,
+each kernel keeps the factor of its own side. So more bytes never take less time in one kernel, and
+a size has the same answer in every batch.
 
-The trees are evaluated at sizes of a fixed grid, four an octave. The times there are made to grow
-with the size within each kernel, and other sizes are interpolated linearly; where a library changes
-kernels between two points of the grid, each kernel keeps the factor of its own side. So more bytes
-never take less time in one kernel, and a size has the same answer in every batch.
-
-Corrections of collectives by a user's measurements, at other sizes and numbers of devices.
-
-A curve holds for its op, implementation, launch and number of nodes. Between two measured numbers
-of devices both curves are interpolated by the logarithm of the number; beyond them there is no
-correction. An engine's collective
-that the usual library carries out follows that library's curve where the engine has none.
+A curve of a user's measurements holds for its op, implementation, launch and number of nodes.
+Between two measured numbers of devices both curves are interpolated by the logarithm of the number;
+beyond them there is no correction. An engine's collective that the usual library carries out
+follows that library's curve where the engine has none.
 """
 
 from __future__ import annotations

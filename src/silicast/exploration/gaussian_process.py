@@ -1,14 +1,12 @@
 """What untried designs may be worth: a Gaussian process, and the expected gain of a front.
 
-What the metrics of untried designs may be: a linear trend and a Gaussian process about it.
+Metrics have a linear trend and a Gaussian process about it. The process is of Matern's order 5/2
+with a length for each parameter; lengths and noise by gradient ascent (Adam) on the evidence, see
+:mod:`silicast.learning.gaussian_process`.
 
-The process is of Matern's order 5/2 with a length for each parameter; lengths and noise by gradient
-ascent (Adam) on the evidence, see :mod:`silicast.learning.gaussian_process`.
-
-How much more a front is expected to enclose once a design is tried: exact, box by box.
-
-Source: Yang et al., "Efficient computation of expected hypervolume improvement using box
-decomposition algorithms", Journal of Global Optimization 75, 2019; objectives are independent.
+How much more a front is expected to enclose once a design is tried is exact, box by box. Source:
+Yang et al., "Efficient computation of expected hypervolume improvement using box decomposition
+algorithms", Journal of Global Optimization 75, 2019; objectives are independent.
 """
 
 from __future__ import annotations

@@ -2,10 +2,8 @@
 
 What is searched: a space, what counts, and a way to find out what a design comes to.
 
-How a search chooses what to try next: one file a method in ``silicast.exploration.methods``.
-
-What a method proposes follows from what was tried and from the seed alone, so that a search that
-was cut off goes on as if it had not been.
+Each file of ``silicast.exploration.methods`` is a method. What a method proposes follows from what
+was tried and from the seed alone, so that a search that was cut off goes on as if it had not been.
 """
 
 from __future__ import annotations

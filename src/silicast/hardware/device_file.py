@@ -1,16 +1,12 @@
 """Device files: their tables, the :class:`Device` made of them, and where each number is from.
 
-The format of a device file: its tables, and the :class:`Device` made of them.
-
 docs/reference/devices.md describes every field. Units stand in the key names here and are
 converted to SI once, in :func:`build`.
 
-Where a number of a device is from: its ``sources`` table, looked up by path.
-
-A key of the table is a dotted path (``"memory.l2.bandwidth"``) and covers everything below it;
-the longest key that fits wins. Indexes and units do not matter, so that
-``"compute.children.count"`` covers ``compute.children[0].count`` and ``"clocks.max"`` covers
-``clocks.max_mhz``.
+Where a number is from stands in the ``sources`` table. A key of the table is a dotted path
+(``"memory.l2.bandwidth"``) and covers everything below it; the longest key that fits wins. Indexes
+and units do not matter, so that ``"compute.children.count"`` covers ``compute.children[0].count``
+and ``"clocks.max"`` covers ``clocks.max_mhz``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """A configured product's time by cause, and what a faster configuration would save.
 
-What a faster configuration saves: a belief that no gain is below zero.
-
 The best configuration of a grid is never slower than what ran. A gain's log is believed to be
 exponential before a kernel is looked at, with the mean that defaults of swept devices had; what is
 seen of it, the log of measured over predicted best time, is off by a normal error. On a device that
@@ -12,10 +10,9 @@ the predictions are too quick or the file holds slow kernels alone: a belief hol
 >>> gain_belief(0.2, 0.01, 0.1).middle > gain_belief(0.2, 0.1, 0.1).middle
 True
 
-Where the time of a configured product goes: causes in microseconds that add up to it.
-
-The model is evaluated with one effect after another, from useful work at peak rates on; what each
-adds is its share. What is left between the model and a measurement is not explained.
+Causes are microseconds that add up to the time. The model is evaluated with one effect after
+another, from useful work at peak rates on; what each adds is its share. What is left between the
+model and a measurement is not explained.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Tuning of whole layers: fused experts, and products that gain by sparse weights.
 
-The configuration of a layer of fused experts: one for both of its products, as engines read it.
+A layer of experts has one configuration for both of its products, as engines read it.
 
 >>> from silicast.core.dtypes import recipe_for
 >>> from silicast.hardware.catalog import find_device
@@ -9,7 +9,7 @@ The configuration of a layer of fused experts: one for both of its products, as 
 >>> tuned.p05_s <= tuned.estimate_s <= tuned.p95_s
 True
 
-Which products of a model gain by 2:4 sparse weights on a device.
+Sparse weights are 2:4.
 
 >>> rows = sparse_layers("Llama-3.1-8B", "h100", 4096)
 >>> all(row.dense_us > 0.0 for row in rows)

@@ -1,17 +1,13 @@
 """Collectives as flows: rounds of messages, their network, and groups that share it.
 
-Equal groups of devices that call the same collective at once on one network.
+A closed form prices one group. What equal groups that call the same collective at once wait for
+each other, and for uplinks that carry less than the adapters below them, comes from simulating the
+messages of all groups as flows.
 
-A closed form prices one group. What groups wait for each other, and for uplinks that carry less
-than the adapters below them, comes from simulating the messages of all groups as flows.
-
-The network of flows that a topology of devices stands for.
-
-Collectives as rounds of messages: ring, binomial tree, halving-doubling, direct.
-
-Formulas of a uniform network with latency ``a`` a message and ``B`` bytes/s a rank, for ``n`` ranks
-and ``S`` bytes, are in the table of docs/explanation/network-simulation.md (Thakur, Rabenseifner
-and Gropp, "Optimization of collective communication operations in MPICH", 2005).
+Rounds are those of ring, binomial tree, halving-doubling and direct. Their formulas on a uniform
+network with latency ``a`` a message and ``B`` bytes/s a rank, for ``n`` ranks and ``S`` bytes, are
+in the table of docs/explanation/network-simulation.md (Thakur, Rabenseifner and Gropp,
+"Optimization of collective communication operations in MPICH", 2005).
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """What to do about a deployment that does not fit: less, and the largest batch and length that fit.
 
-What to do about a deployment that does not fit in memory.
-
 The largest static batch of sequences of one length that fits, and the longest sequence: in
 closed form under engines with layers of their own, by trial where a framework runs a model's code.
 """

@@ -1,10 +1,7 @@
 """What steps take, alone or in a run, and what they need of the device meanwhile.
 
-What steps take: one, or a run of decode steps one after another.
-
-What a step needs of the device on average: shares of cores, of memory bandwidth and of links.
-
-By :mod:`~silicast.composition.step.concurrency`, work that runs beside others slows down where the
+What a step needs are average shares of cores, of memory bandwidth and of links. By
+:mod:`~silicast.composition.step.concurrency`, work that runs beside others slows down where the
 shares of all exceed a resource. Of a whole step the shares of its kernels count by their time.
 """
 

@@ -1,14 +1,10 @@
 """The predicted timeline: slices on tracks, arrows and counters, and how a step is drawn with them.
 
-The predicted timeline as slices on tracks, arrows from launches to kernels, and counters.
-
 Whoever predicts a pass describes it here; :mod:`silicast.report.drawing.trace` writes it for a
-viewer.
-Times are whole picoseconds from the first moment of the pass.
+viewer. Times are whole picoseconds from the first moment of the pass.
 
-The predicted timeline, drawn: every execution where the prediction has it, and the host beside.
-
-A drawing reads the timeline from which the prediction was summed, so it ends when that ends.
+A drawing has every execution where the prediction has it, and the host beside: it reads the
+timeline from which the prediction was summed, so it ends when that ends.
 """
 
 from __future__ import annotations

@@ -1,19 +1,14 @@
 """What ranks of a plan share of a layer, and attention whose sequences ranks share.
 
-What the ranks of a training plan share of a layer, as rewrites of the graph of one rank.
-
 The graph of a model on ``tp`` ranks has narrower products and sums behind them. A training library
 does more, and each kind of rank has its mechanisms in a module of its own:
-:mod:`~silicast.distributed.ranks.tensor_ranks`,
-:mod:`~silicast.distributed.ranks.expert_ranks`,
+:mod:`~silicast.distributed.ranks.tensor_ranks`, :mod:`~silicast.distributed.ranks.expert_ranks`,
 :mod:`~silicast.distributed.ranks.data_ranks`, :mod:`~silicast.distributed.ranks.adapters`. Here
-they are put
-together: first the forward pass, then what a backward pass that follows from it lacks.
+they are put together: first the forward pass, then what a backward pass that follows from it lacks.
 
-Attention where the ranks of a context group hold a share of each sequence.
-
-The shares are two pieces of a sequence, one from each end, so that all ranks see as many pairs of
-causal attention (the load balancing of Megatron-LM and of Llama 3).
+Shares of a sequence, of the ranks of a context group, are two pieces of a sequence, one from each
+end, so that all ranks see as many pairs of causal attention (the load balancing of Megatron-LM and
+of Llama 3).
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Chakra's messages: the schema as classes of protobuf, and bytes into them and back.
 
-Bytes of a Chakra trace into messages of the schema, and back.
-
-The messages of Chakra's schema as classes of protobuf, made from the field numbers.
-
-Texts are fields of bytes: the bytes of a file are the same, and text that is no UTF-8 is kept.
-Attributes and operands are fields of bytes too, which are read as messages of their own.
+The classes are made from the field numbers. Texts are fields of bytes: the bytes of a file are the
+same, and text that is no UTF-8 is kept. Attributes and operands are fields of bytes too, which are
+read as messages of their own.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Rates of a device that several kernel models need, and what its cores hold.
 
-Rates of a device that several kernel models need: main memory, shared cache, softmax.
-
-What one core of an architecture holds for the thread blocks that share it.
-
-Facts of instruction sets, ``catalog/core_limits.toml``; shared memory stands in the device
-files.
+Rates are of main memory, of the shared cache and of the softmax. What one core holds for the thread
+blocks that share it are facts of instruction sets, ``catalog/core_limits.toml``; shared memory
+stands in the device files.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """What widens a kernel's interval: sizes beyond measured ones, and devices that are little known.
 
-How far outside measured sizes an op lies: there, intervals widen and the domain says so.
-
-What is not known of a device, as errors that all of its kernels share.
+Outside measured sizes intervals widen by the octaves, and the domain says so.
 
 Two things make every prediction for a device uncertain whatever the kernel: numbers that nobody
 has published (``Device.unknowns``), and libraries whose quality was never measured on any part of

@@ -1,12 +1,9 @@
 """Choice of the kernels to measure next: as points of a Gaussian process, one after the other.
 
-Kernels as points of the Gaussian process by which calibrations interpolate.
-
-The process has a trend (:mod:`silicast.learning.interpolation`). Its covariances depend on measured
-times only through length scales and spreads, so that the variance after further measurements is
-known before they are taken.
-
-Sequential choice of points to measure.
+The process is the one by which calibrations interpolate. It has a trend
+(:mod:`silicast.learning.interpolation`). Its covariances depend on measured times only through
+length scales and spreads, so that the variance after further measurements is known before they are
+taken.
 
 The next point removes most variance from all candidates together per unit of cost: with C the
 posterior covariance and s2 the noise,

@@ -1,11 +1,9 @@
 """What a profile's names hold: those of GPU kernels, and NVTX ranges of PyTorch.
 
-What a GPU kernel's name holds: family, library, number format and tile.
+A GPU kernel's name holds family, library, number format and tile. Patterns are data:
+``catalog/kernel_names``.
 
-Patterns are data: ``catalog/kernel_names``.
-
-NVTX ranges that PyTorch writes under ``torch.autograd.profiler.emit_nvtx(record_shapes=True)``.
-
+NVTX ranges are those of ``torch.autograd.profiler.emit_nvtx(record_shapes=True)``.
 They name the operator and the sizes of its tensors, not their formats: those are taken from the
 name of the kernel.
 """

@@ -1,11 +1,9 @@
 """Stations that serve one thing at a time: single jobs, and batches of one size.
 
-Servers that each run one job at a time, in order of their coming: hosts, links, tools.
-
-Batches of requests of one size, for graphs that are compiled for it.
-
-One pass runs at a time; when it has ended, those that wait and are of the size of the one that
-came first form the next, in order of arrival, up to the largest batch. Nothing is padded.
+Hosts, links and tools run single jobs in order of their coming; graphs that are compiled for a size
+run batches of it. One pass runs at a time; when it has ended, those that wait and are of the size
+of the one that came first form the next, in order of arrival, up to the largest batch. Nothing is
+padded.
 """
 
 from __future__ import annotations

@@ -1,17 +1,12 @@
 """What plain model code runs beside products: dropout, losses, loops over experts, fills.
 
-Operations of a framework's model code beside the products: dropout, passes over scores, losses.
-
 The tables by family follow the published code (Hugging Face transformers) and the published
 configurations; families that are not listed have the usual form.
 
-A layer of experts as plain model code runs it: one expert after the other.
-
-The code asks the device which tokens an expert has, waits for the answer, and gathers, computes
-and scatters them; with a capacity it also asks how many they are and where they go. Every answer
-that the host waits for leaves the device idle until the host has launched the next kernel.
-
-Results that a deterministic framework fills before a kernel writes them.
+Plain code runs a layer's experts one after the other. It asks the device which tokens an expert
+has, waits for the answer, and gathers, computes and scatters them; with a capacity it also asks how
+many they are and where they go. Every answer that the host waits for leaves the device idle until
+the host has launched the next kernel.
 
 PyTorch fills memory that it hands out uninitialised while deterministic algorithms are on
 (``torch.utils.deterministic.fill_uninitialized_memory``): what library calls write is written

@@ -1,12 +1,9 @@
 """One operation (family, dimensions, formats), and when two are the same work.
 
-One operation: its family, integer dimensions and number formats; never a time or a device.
-
-Whether two ops are the same work: one read from a table of measurements, one from a traced
-program, one from a pass of an engine.
-
-Tables state flags that traced programs leave out, and passes state what their attention kernels
-leave to others. These differences do not change the kernel, so identity ignores them.
+An operation never holds a time or a device. The same work is read from a table of measurements,
+from a traced program or from a pass of an engine. Tables state flags that traced programs leave
+out, and passes state what their attention kernels leave to others. These differences do not change
+the kernel, so identity ignores them.
 """
 
 from __future__ import annotations

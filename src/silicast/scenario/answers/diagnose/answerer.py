@@ -1,9 +1,5 @@
 """Task ``diagnose``: the kernel by its names, its causes, and a faster configuration.
 
-Task ``diagnose``: one reason for a measured kernel's time, and a faster configuration.
-
-A measured kernel by its names, diagnosed.
-
 >>> kernel = {"op": "moe", "tokens": 64, "experts": 128, "topk": 8, "hidden": 2048,
 ...           "intermediate": 768, "part": "w13"}
 >>> diagnosis = diagnose(kernel, "H20", [420.0, 421.0, 423.0])

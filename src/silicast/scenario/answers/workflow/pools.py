@@ -1,9 +1,5 @@
 """What stages of a workflow run on: stations of one run, slow devices and failures among them.
 
-What stages run on: each pool, host or link as the station of one run, and what it tells.
-
-Slow devices and failures of a cluster, drawn for what a workflow runs on.
-
 A device is slow with the stated chance, for the whole run; what runs on several takes the time of
 the slowest. Failures of n devices come at random, one in ``mtbf / n`` in the mean; what runs begins
 again at its last checkpoint (without one at its beginning) after ``restart_s``. In the mean a job
