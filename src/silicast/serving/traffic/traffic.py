@@ -87,9 +87,10 @@ def arrivals(
         times = np.cumsum(drawn * (burst / rate))
         if exact_rate and times[-1] > 0.0:
             times *= count / rate_per_s / times[-1]
-    if not times[-1] < _LATEST_S:
+    last = float(np.nan_to_num(times[-1], nan=np.inf))
+    if not last < _LATEST_S:
         raise over_limit(
-            f"the last of {count} requests arrives after {np.nan_to_num(times[-1], nan=np.inf):.3g} s",
+            f"the last of {count} requests arrives after {last:.3g} s",
             "rate_per_s",
             "a higher rate, or fewer requests",
         )
