@@ -163,10 +163,12 @@ def _wrong_json(error: Exception, text: bytes | str, kind: Any) -> SilicastError
             error = later  # a wrong field stands before the place where the text is cut off
     if isinstance(error, RecursionError):
         return SilicastError("JSON nested too deeply", kind="limit")
-    place = _BYTE.search(str(error))
-    content = text.encode() if isinstance(text, str) else bytes(text)
-    word = _NO_NUMBER.match(content, int(place[1])) if place else None
-    told = f"{word[0].decode()} is no number of JSON ({place[0]})" if word and place else error
+    position = _BYTE.search(str(error))
+    content = text.encode("utf-8", "replace") if isinstance(text, str) else text
+    word = _NO_NUMBER.match(content, int(position[1])) if position else None
+    told = (
+        f"{word[0].decode()} is no number of JSON ({position[0]})" if word and position else error
+    )
     return SilicastError(f"not valid JSON: {told}")
 
 
