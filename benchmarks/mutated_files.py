@@ -1,13 +1,14 @@
 """Damaged files of every format that a command reads: how many end in anything but one clear line.
 
-    python -m benchmarks.mutated_files [COUNT] [--kind KIND] [-o FILE]
+    python -m benchmarks.mutated_files [COUNT] [--first NUMBER] [--kind KIND] [-o FILE]
 
 Each format starts from a file that its command answers. A mutation flips, cuts, repeats, swaps or
 inserts bytes, or puts an extreme number, a wrong type or another word in the place of one. The
 command runs in this process, under limits of CPU seconds and of memory. Counted: internal errors
 (status 70, or an exception), tracebacks in what is printed, runs over the limit of seconds or of
 memory, refusals that are not one line. COUNT mutations a format (10,000 take hours; they are
-drawn from fixed seeds). The exit status is 1 if one is counted.
+drawn from fixed seeds, and ``--first`` goes on where another run ended). The exit status is 1 if
+one is counted.
 """
 
 from __future__ import annotations
@@ -289,7 +290,7 @@ def faults_of(tokens: list[str]) -> list[str]:
     return wrong
 
 
-def attacked(kind: str, count: int, folder: Path, keep: Path | None) -> Tally:
+def attacked(kind: str, numbers: range, folder: Path, keep: Path | None) -> Tally:
     """Outcomes of mutations of one format."""
     content, ending, command = formats()[kind]
     path = folder / f"given{ending}"
@@ -303,7 +304,7 @@ def attacked(kind: str, count: int, folder: Path, keep: Path | None) -> Tally:
     resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
     faults: dict[str, list[int]] = {}
     begun, slowest = time.perf_counter(), 0.0
-    for number in range(count):
+    for number in numbers:
         path.write_bytes(mutated(content, random.Random(f"{kind} {number}")))
         started = time.perf_counter()
         wrong = faults_of(tokens)
@@ -316,9 +317,10 @@ def attacked(kind: str, count: int, folder: Path, keep: Path | None) -> Tally:
             left.unlink()
     resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     return {
-        "files": count,
-        "faults": {name: len(numbers) for name, numbers in faults.items()},
-        "examples": {name: numbers[:5] for name, numbers in faults.items()},
+        "first": numbers.start,
+        "files": len(numbers),
+        "faults": {name: len(some) for name, some in faults.items()},
+        "examples": {name: some[:5] for name, some in faults.items()},
         "slowest_s": round(slowest, 2),
         "seconds": round(time.perf_counter() - begun, 1),
     }
@@ -327,15 +329,17 @@ def attacked(kind: str, count: int, folder: Path, keep: Path | None) -> Tally:
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("count", type=int, nargs="?", default=COUNT)
+    parser.add_argument("--first", type=int, default=0, help="number of the first mutation")
     parser.add_argument("--kind", action="append", choices=sorted(formats()))
     parser.add_argument("--keep", type=Path, help="folder for files that show a fault")
     parser.add_argument("-o", "--output", type=Path, default=RESULT)
     options = parser.parse_args(arguments)
     output, keep = options.output.absolute(), options.keep and options.keep.absolute()
+    numbers = range(options.first, options.first + options.count)
     result: dict[str, Tally] = {}
     with tempfile.TemporaryDirectory() as folder:
         for kind in options.kind or formats():
-            result[kind] = attacked(kind, options.count, Path(folder), keep)
+            result[kind] = attacked(kind, numbers, Path(folder), keep)
             print(json.dumps({kind: result[kind]}), file=sys.stderr, flush=True)
     output.write_text(json.dumps(result, indent=1) + "\n")
     faults = sum(sum(each["faults"].values()) for each in result.values())

@@ -85,8 +85,9 @@ class PageRun:
         page.screenshot(path=str(self.folder / f"{name}.png"), full_page=True)
 
     def first(self) -> dict[str, float]:
-        """Bytes of the page, and seconds to its first answer."""
+        """Bytes of the page, and seconds to its first answer in a browser that has started."""
         page = self.opened()
+        page.goto("about:blank")
         start = time.perf_counter()
         page.goto(self.address)
         page.wait_for_selector(".verdict", timeout=WAIT_MS)

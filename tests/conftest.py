@@ -15,7 +15,9 @@ from hypothesis import settings
 
 from lab.scorecard.suite import data_folder
 from silicast.core.errors import SilicastError
+from silicast.validation import checkout
 
+checkout.ROOT = Path(__file__).parents[1]  # an installed package is tested with these suites
 settings.register_profile(
     "repeatable", derandomize=True, print_blob=True, deadline=None, max_examples=40
 )

@@ -174,5 +174,6 @@ def _dispatch(tokens: list[str]) -> int:
 
 
 def _fail(text: str, result: int) -> int:
-    warn(f"error: {text}")
+    """Says in one line what is wrong: a file's name may hold ends of lines."""
+    warn("error: " + text.replace("\n", "\\n"))
     return result

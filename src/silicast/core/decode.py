@@ -7,6 +7,7 @@ the file. The words are made in :mod:`silicast.core.refusal`, which only an erro
 
 from __future__ import annotations
 
+import re
 import typing
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -21,6 +22,9 @@ from silicast.core.plain_data import check_tree, with_whole_numbers
 
 T = TypeVar("T")
 MOST_TOML_BYTES = 4 << 20
+_BYTE = re.compile(r"byte (\d+)")
+_NO_NUMBER = re.compile(rb"NaN|Infinity")
+"""What other tools write for numbers that are none."""
 
 
 class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -159,7 +163,13 @@ def _wrong_json(error: Exception, text: bytes | str, kind: Any) -> SilicastError
             error = later  # a wrong field stands before the place where the text is cut off
     if isinstance(error, RecursionError):
         return SilicastError("JSON nested too deeply", kind="limit")
-    return SilicastError(f"not valid JSON: {error}")
+    position = _BYTE.search(str(error))
+    content = text.encode("utf-8", "replace") if isinstance(text, str) else text
+    word = _NO_NUMBER.match(content, int(position[1])) if position else None
+    told = (
+        f"{word[0].decode()} is no number of JSON ({position[0]})" if word and position else error
+    )
+    return SilicastError(f"not valid JSON: {told}")
 
 
 def _explained(

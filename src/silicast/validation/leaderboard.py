@@ -238,11 +238,22 @@ def enter(ledger: Path, tools: Sequence[str], now: datetime) -> None:
     truths by asking.
 
     Raises:
-        SilicastError: one was scored within a week.
+        SilicastError: one was scored within a week or stands twice here; the file is no ledger.
     """
     lines = read_bounded(ledger, MOST_BYTES, "a ledger").splitlines() if ledger.exists() else []
-    entries = [msgspec.json.decode(line, type=tuple[str, str]) for line in lines]
-    for tool in tools:
+    entries = [
+        decode_json(line, tuple[str, str], file=str(ledger), line=number)
+        for number, line in enumerate(lines, 1)
+    ]
+    for at, tool in enumerate(tools):
+        if tool in tools[:at]:
+            raise SilicastError(
+                f"{tool} stands in several submissions",
+                kind="limit",
+                file=str(ledger),
+                field="tool",
+                hint="one scored submission a week: choose one",
+            )
         for name, stated in entries:
             if name == tool and now - datetime.fromisoformat(stated) < WEEK:
                 raise SilicastError(

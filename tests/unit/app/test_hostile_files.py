@@ -115,12 +115,13 @@ def test_deep_documents_end_with_a_refusal(
 def test_names_of_files_steer_no_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "a\x1b[2J\x07\u202eb.toml"
+    path = tmp_path / "a\x1b[2J\x07\u202e\nb.toml"
     path.write_text("task = 1")
     assert main(["run", str(path)]) == 2
     shown = capsys.readouterr().err
-    assert "\\x1b[2J\\x07\\u202eb.toml" in shown
+    assert "\\x1b[2J\\x07\\u202e\\nb.toml" in shown
     assert harmless(shown) == shown
+    assert shown.count("\n") == 1, "a name cannot pretend to be another line"
 
 
 def test_tables_on_the_screen_steer_no_terminal(

@@ -105,6 +105,19 @@ def test_what_is_no_json_is_said_so_even_behind_a_wrong_field(text: bytes) -> No
         decode_json(text, Whole)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"a": NaN}', "NaN is no number of JSON (byte 6)"),
+        (b"[1, -Infinity]", "Infinity is no number of JSON (byte 5)"),
+    ],
+)
+def test_words_of_other_tools_for_no_number_are_named(text: str | bytes, message: str) -> None:
+    with pytest.raises(SilicastError) as caught:
+        decode_json(text, Any)
+    assert caught.value.message == f"not valid JSON: {message}"
+
+
 def test_json_that_is_nested_too_deeply_is_over_a_limit() -> None:
     with pytest.raises(SilicastError) as caught:
         decode_json(b"[" * 100_000, Any)

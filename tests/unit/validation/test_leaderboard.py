@@ -169,3 +169,8 @@ def test_a_tool_is_scored_once_a_week(tmp_path: Path) -> None:
     with pytest.raises(SilicastError, match="was scored on 2026-11-01"):
         enter(ledger, ["x"], start + timedelta(days=6))
     enter(ledger, ["x"], start + timedelta(days=8))
+    with pytest.raises(SilicastError, match="z stands in several submissions"):
+        enter(ledger, ["z", "x", "z"], start + timedelta(days=30))
+    ledger.write_text("a note of mine\n")
+    with pytest.raises(SilicastError, match="ledger: line 1: not valid JSON"):
+        enter(ledger, ["x"], start)

@@ -35,7 +35,7 @@ class Guard:
     """
 
     def __init__(self, app: Application, settings: ServerSettings) -> None:
-        self._app, self._settings = app, settings
+        self._app, self._settings, self._is_local = app, settings, settings.is_local
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes a request on, or refuses it."""
@@ -63,7 +63,7 @@ class Guard:
     def _refused(self, path: str, headers: dict[bytes, str]) -> tuple[int, str, str] | None:
         """Status, what is wrong and what to do; None = it may pass."""
         host = headers.get(b"host", "")
-        if self._settings.is_local and _name(host) not in LOCAL_NAMES:
+        if self._is_local and _name(host) not in LOCAL_NAMES:
             return 421, "this server answers on its own machine alone", "ask 127.0.0.1"
         origin = headers.get(b"origin")
         if origin is not None and origin.partition("://")[2] != host:

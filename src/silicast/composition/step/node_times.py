@@ -311,7 +311,8 @@ class NodeTimes:
         self, graph: StageGraph, count: int, device: Device, clocks: RowDevices | None = None
     ) -> None:
         shape = (len(graph.nodes), count)
-        self.device, self.clocks = device, clocks
+        self.device = device
+        self.clocks = clocks
         self._hold(np.zeros((_TABLES, *shape)))
         self._fill[:] = 1.0
         self.tiers: I64 = np.full(shape, _ANALYTIC)

@@ -53,7 +53,7 @@ class Args(msgspec.Struct, frozen=True):
 
     external_id: Any = msgspec.field(name="External id", default=None)
     external_id_before: Any = msgspec.field(name="external id", default=None)
-    correlation: Any = None
+    correlation: int | float | str | None = None
     device: int | float | str | None = None
     dims: Any = msgspec.field(name="Input Dims", default=None)
     types: Any = msgspec.field(name="Input type", default=None)

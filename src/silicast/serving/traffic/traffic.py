@@ -83,12 +83,14 @@ def arrivals(
     bursts = -(-count // burst)
     rate = np.full(bursts, rate_per_s) if ramp is None else ramp.rates(rate_per_s, bursts)
     drawn = (even_gamma if even else unit_gamma)(stream(seed, ARRIVALS), bursts, cv)
-    times = np.cumsum(drawn * (burst / rate))
-    if exact_rate and times[-1] > 0.0:
-        times *= count / rate_per_s / times[-1]
-    if not times[-1] < _LATEST_S:
+    with np.errstate(over="ignore", invalid="ignore"):  # at a rate next to nothing
+        times = np.cumsum(drawn * (burst / rate))
+        if exact_rate and times[-1] > 0.0:
+            times *= count / rate_per_s / times[-1]
+    last = float(np.nan_to_num(times[-1], nan=np.inf))
+    if not last < _LATEST_S:
         raise over_limit(
-            f"the last of {count} requests arrives after {times[-1]:.3g} s",
+            f"the last of {count} requests arrives after {last:.3g} s",
             "rate_per_s",
             "a higher rate, or fewer requests",
         )

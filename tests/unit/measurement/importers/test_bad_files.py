@@ -97,6 +97,15 @@ class TestKineto:
         error = refused(s.written(tmp_path, "x", s.kineto(events)))
         assert "traceEvents" in error.field or "row" in error.field
 
+    @pytest.mark.parametrize("number", [[], {}, [1]])
+    def test_a_correlation_that_is_no_number(self, tmp_path: Path, number: Any) -> None:
+        trace = s.gpu_trace()
+        for event in trace["traceEvents"]:
+            if event.get("args", {}).get("correlation") == 104:
+                event["args"]["correlation"] = number
+        error = refused(s.written(tmp_path, "x", trace))
+        assert error.field.endswith("args.correlation")
+
     def test_nothing_in_it(self, tmp_path: Path) -> None:
         error = refused(s.written(tmp_path, "x", s.kineto([])))
         assert "ProfilerActivity" in error.hint

@@ -74,6 +74,8 @@ def test_an_exact_rate_ends_when_the_mean_rate_says() -> None:
 def test_arrivals_beyond_any_run_are_refused() -> None:
     with pytest.raises(SilicastError, match=r"rate_per_s: the last of 10 requests"):
         arrivals(10, 1e-9)
+    with pytest.raises(SilicastError, match="arrives after inf s"):  # without a warning
+        arrivals(10, 1e-320, exact_rate=True)
 
 
 def test_conversations_repeat_what_was_said() -> None:

@@ -186,7 +186,7 @@ function usersLine({served, loads}, asked) {
   const last = served.length ? served[served.length - 1].load : 0;
   if (!served.length) return element("p", {class: "soft"}, "No load is answered yet.");
   const at = (value) => (value === last ? `${value} and more` : `${value}`);
-  const text = most ? `Carries ${at(most)} users at once` : "Carries no user within these limits";
+  const text = most ? `Carries ${most === last ? `${most} and more users` : users(most)} at once` : "Carries no user within these limits";
   return element("div", {},
     element("p", {class: `verdict ${most ? "yes" : "no"}`}, text),
     knee ? element("p", {class: "soft"}, `Knee: about ${short(knee.concurrency)} users at once; beyond it waits grow faster than throughput.`) : null,
@@ -277,7 +277,7 @@ function chart(title, across, up, series, {logX = false, logY = false, limit = n
         svg.append(drawn("line", {x1: x(p.x.estimate), x2: x(p.x.estimate), y1: y(Math.max(p.y.p05, lowY || p.y.p05)), y2: y(p.y.p95), stroke: color, opacity: 0.45}));
       }
       const dot = drawn("circle", {cx: x(p.x.estimate), cy: y(p.y.estimate), r: 4, fill: color});
-      dot.append(drawn("title", {}, `${name}, ${p.load} users: ${belief(p.y)}`));
+      dot.append(drawn("title", {}, `${name}, ${users(p.load)}: ${belief(p.y)}`));
       svg.append(dot);
     }
   }
@@ -311,6 +311,8 @@ function frontOf(points) {
 }
 
 /* The median request at some loads: it waits for its first token, then its tokens come. */
+const users = (load) => `${load} user${load === 1 ? "" : "s"}`;
+
 function timeline(served) {
   const shown = served.filter(({answer}) => answer.metrics.ttft_p50_ms && answer.metrics.e2e_p50_ms);
   if (!shown.length) return [];
@@ -318,12 +320,12 @@ function timeline(served) {
   const [row, from] = [22, 78];
   const most = Math.max(...some.map(({answer}) => answer.metrics.e2e_p50_ms.p95));
   const x = scale(0, most, from, WIDE - RIGHT, false);
-  const said = some.map(({load, answer: {metrics: m}}) => `${load} users: first token ${belief(m.ttft_p50_ms, " ms")}, last ${belief(m.e2e_p50_ms, " ms")}`);
+  const said = some.map(({load, answer: {metrics: m}}) => `${users(load)}: first token ${belief(m.ttft_p50_ms, " ms")}, last ${belief(m.e2e_p50_ms, " ms")}`);
   const high = some.length * row + 22;
-  const svg = drawn("svg", {viewBox: `0 0 ${WIDE} ${high}`, role: "img", "aria-label": `A request over time. ${said.join("; ")}`});
+  const svg = drawn("svg", {class: "timeline", viewBox: `0 0 ${WIDE} ${high}`, role: "img", "aria-label": `A request over time. ${said.join("; ")}`});
   some.forEach(({load, answer: {metrics: m}}, at) => {
     const [top, first, last] = [at * row + 3, x(m.ttft_p50_ms.estimate), x(m.e2e_p50_ms.estimate)];
-    svg.append(drawn("text", {x: from - 6, y: top + 12, "text-anchor": "end"}, `${load} users`));
+    svg.append(drawn("text", {x: from - 6, y: top + 12, "text-anchor": "end"}, users(load)));
     for (const [a, b, fill] of [[from, first, "var(--s1)"], [first, Math.max(first, last), "var(--s0)"]]) {
       svg.append(drawn("rect", {x: a, y: top, width: Math.max(0, b - a), height: row - 8, fill}));
     }
@@ -344,7 +346,7 @@ function reports(entry) {
   if (held) return [];
   const choice = element("select", {"aria-label": "Answer that the report is of"},
     element("option", {value: "0"}, "one user alone"),
-    ...entry.served.map(({load}) => element("option", {value: String(entry.loads.indexOf(load) + 1)}, `${load} users`)));
+    ...entry.served.map(({load}) => element("option", {value: String(entry.loads.indexOf(load) + 1)}, users(load))));
   const button = element("button", {type: "button"}, "Save its report");
   const told = element("span", {role: "status"});
   button.addEventListener("click", async () => {
@@ -366,7 +368,7 @@ function timeBars(answer) {
   const bars = [];
   for (const part of answer.why.parts ?? []) {
     const inner = [...(part.parts ?? [])].sort((a, b) => b.exposed_ms - a.exposed_ms);
-    const shown = inner.slice(0, 6).map((each) => ({name: each.name, value: each.exposed_ms}));
+    const shown = inner.slice(0, 6).map((each) => ({name: each.name.replaceAll("_", " "), value: each.exposed_ms}));
     const left = inner.slice(6).reduce((sum, each) => sum + each.exposed_ms, 0);
     if (left > 0) shown.push({name: "others", value: left});
     if (shown.length) bars.push(element("h3", {}, `${part.name}: ${short(part.exposed_ms)} ms`), stacked(part.name, shown, "ms"));
@@ -476,7 +478,7 @@ async function predictOne(entry, asked, changed, signal) {
     await Promise.all(entry.loads.map(async (load, at) => {
       const answer = await ask(at + 1);
       if (answer.ok) entry.served.push({load, answer});
-      else entry.refused.push(`${load} users: ${problemOf(answer)}`);
+      else entry.refused.push(`${users(load)}: ${problemOf(answer)}`);
       entry.served.sort((a, b) => a.load - b.load);
       changed();
     }));
