@@ -2,7 +2,7 @@
 
     python -m benchmarks.speed_fits            writes benchmarks/results/speed_fits.json
 
-CPU seconds of the whole command, the least of some runs: all models on a card, all cards of a model.
+CPU seconds of the whole command, the least of some runs: models of a card, cards of a model.
 """
 
 from __future__ import annotations

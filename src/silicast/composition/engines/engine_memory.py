@@ -66,13 +66,13 @@ class HostLayersTable(Strict, frozen=True):
         >>> HostLayersTable("Core i7-13700K", 32, 20.0, device_layers=99).beyond(32)
         ['n_gpu_layers = 99: there are 33 with the head, all of them on the device']
         """
-        said = []
+        remarks = []
         if self.device_layers > layers + 1:
             every = f"there are {layers + 1} with the head, all of them on the device"
-            said.append(f"n_gpu_layers = {self.device_layers}: {every}")
+            remarks.append(f"n_gpu_layers = {self.device_layers}: {every}")
         if self.expert_layers > layers:
-            said.append(f"n_cpu_moe = {self.expert_layers}: there are {layers}, all on the CPU")
-        return said
+            remarks.append(f"n_cpu_moe = {self.expert_layers}: there are {layers}, all on the CPU")
+        return remarks
 
 
 class MemoryTable(Strict, frozen=True):

@@ -117,7 +117,7 @@ def detect(
         watch(len(every) - len(remaining), len(every))
         if not remaining:
             break
-    rounds = np.array([each for found in rows.values() for each in found])
+    rounds = np.array([times for pair_rows in rows.values() for times in pair_rows])
     return Detected(runtime.name, runtime.version, runtime.target, findings, 1e6 * start_s(rounds))
 
 

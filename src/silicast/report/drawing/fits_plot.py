@@ -55,5 +55,5 @@ def draw_fits(rows: Sequence[Mapping[str, Any]], path: Path, *, by_model: bool) 
 
 def _parts(row: Mapping[str, Any]) -> tuple[float, float, float]:
     """Weights, cache and the rest, GB."""
-    rest = row["memory_gb"] - row["weights_gb"] - row["kv_cache_gb"]
-    return row["weights_gb"], row["kv_cache_gb"], max(rest, 0.0)
+    other_gb = row["memory_gb"] - row["weights_gb"] - row["kv_cache_gb"]
+    return row["weights_gb"], row["kv_cache_gb"], max(other_gb, 0.0)
