@@ -110,8 +110,10 @@ def twins_known(rows: Sequence[Row]) -> dict[str, Any]:
     return figures
 
 
-def left_out_networks(rows: Sequence[Row]) -> Any:
-    """Networks left out in parts, all boards known."""
+def left_out_networks(rows: Sequence[Row]) -> dict[str, Any]:
+    """Networks left out in parts, all boards known; those whose work was counted and those of which
+    it is recalled apart.
+    """
     models = np.random.default_rng(0).permutation(sorted({row.network.model for row in rows}))
     predicted: list[NpuLatency] = []
     scored: list[Row] = []
@@ -121,7 +123,15 @@ def left_out_networks(rows: Sequence[Row]) -> Any:
         rest = [row for row in rows if row.network.model in out]
         predicted += predict(known, rest)
         scored += rest
-    return score(predicted, scored)
+    figures = {"networks_left_out": score(predicted, scored)}
+    for name, recalled in (("counted", False), ("recalled", True)):
+        at = [i for i, row in enumerate(scored) if row.network.recalled == recalled]
+        figures[f"networks_left_out_{name}"] = {
+            "rows": len(at),
+            "models": len({scored[i].network.model for i in at}),
+            **score([predicted[i] for i in at], [scored[i] for i in at]),
+        }
+    return figures
 
 
 def main() -> None:
@@ -129,7 +139,7 @@ def main() -> None:
     results = {
         **boards(rows),
         "no_sample_twin_known": twins_known(rows),
-        "networks_left_out": left_out_networks(rows),
+        **left_out_networks(rows),
         "fitted_rows": score(predict(latencies_of(rows), rows), rows),
     }
     write_atomically(RESULT, (json.dumps(results, indent=1) + "\n").encode())
@@ -138,7 +148,8 @@ def main() -> None:
         for board, figures in results[name]["boards"].items():
             print("  ", board, figures)
     print("twin known", results["no_sample_twin_known"])
-    print("networks left out", results["networks_left_out"])
+    for name in ("networks_left_out", "networks_left_out_counted", "networks_left_out_recalled"):
+        print(name, results[name])
     print("fitted rows", results["fitted_rows"])
 
 

@@ -62,6 +62,7 @@ class Target:
     def __init__(self, space: str, device: str, choices: Any, latencies: F64) -> None:
         known = known_latencies(space).without({group_of(device)})
         self.groups, self.latencies = known.groups, latencies
+        self.pulls = space_named(space).pulls
         self.devices = known.of_devices(space_named(space), choices)
         self.kernels = known.of_kernels(space_named(space), choices)
         low, high = np.quantile(latencies, CENTRAL)
@@ -88,9 +89,8 @@ class Target:
         """One draw of samples."""
         pool = np.flatnonzero(self.central)
         at = np.random.default_rng(seed).choice(pool, count, replace=False)
-        blend = fit_blend(
-            self.devices[at], self.kernels[at], even_weights(self.groups), self.latencies[at]
-        )
+        even = even_weights(self.groups)
+        blend = fit_blend(self.devices[at], self.kernels[at], even, self.latencies[at], self.pulls)
         kept = np.ones(len(self.latencies), dtype=bool)
         kept[at] = False
         return self.score(blend.predict(self.devices, self.kernels), kept, blend.log_sd)

@@ -77,7 +77,7 @@ UNSEEN_BOARD, UNSEEN_NETWORK, UNSEEN_RECALLED = 0.35, 0.35, 0.9
 """Log standard deviations that devices and networks left out showed: benchmarks/edge_boards.py."""
 NOISE, RECALLED = 0.15, 0.4
 """Log standard deviation of what remains of a network that is counted or recalled."""
-BOARD_PULL, SLOPE_PULL = 0.3, 30.0
+BOARD_PULLS, SLOPE_PULL = (0.3, 0.0), 30.0
 """Of weights of boards toward their shares, and of slopes toward zero; see `fit_board`."""
 CENTRAL = (0.1, 0.9)
 """Quantiles of networks' latencies between which those to measure lie."""
@@ -93,12 +93,14 @@ class Board(Strict, frozen=True):
 
     Attributes:
         tops: dense int8 operations of the NPU, 10^12 a second.
+        tcm_mb: tightly coupled memory of the NPU, 2^20 bytes.
     """
 
     name: str
     npu: str
     tops: Positive
     memory_gb_per_s: Positive
+    tcm_mb: Positive
     source: str
     aliases: list[str] = []
 
@@ -510,7 +512,7 @@ def fit_board(known: NpuLatencies, board: Board, samples: Sequence[Sample]) -> B
     ms = np.array([each[3] for each in samples])
     truth = ms / np.exp(adds)
     none = np.zeros((len(samples), 0))
-    fit = fit_blend(times / usual, none, known.shares(board), truth, BOARD_PULL)
+    fit = fit_blend(times / usual, none, known.shares(board), truth, BOARD_PULLS)
     slope: list[float] = []
     if len(samples) >= FEWEST:
         placed = np.array([known.alike.placed(each[0].features(each[1])) for each in samples])

@@ -19,10 +19,10 @@ from silicast.core.numerics import F64, I64
 
 ROUNDS = 8
 """Of weighing samples anew; the noise settles after four or so."""
-DEVICE_PULL, KERNEL_PULL, PULL_NOISE = 0.1, 0.4, 0.07
-"""How hard weights of devices and of kernels are pulled at a relative noise of PULL_NOISE. Chosen
-on devices that the published figures do not score.
-"""
+USUAL_PULLS: Final = (0.1, 0.4)
+"""How hard weights of devices and of kernels are pulled where no space says it."""
+PULL_NOISE = 0.07
+"""The relative noise at which they are pulled so hard."""
 HUBER = 1.3
 """Relative errors beyond so many standard deviations weigh by their size, not its square."""
 LEAST_NOISE, MOST_NOISE = 0.015, 0.3
@@ -79,7 +79,7 @@ def even_weights(groups: Sequence[str]) -> F64:
 
 
 def fit_blend(
-    devices: F64, kernels: F64, even: F64, latencies: F64, device_pull: float = DEVICE_PULL
+    devices: F64, kernels: F64, even: F64, latencies: F64, pulls: tuple[float, float] = USUAL_PULLS
 ) -> Blend:
     """Fits a blend to samples of a device.
 
@@ -89,7 +89,7 @@ def fit_blend(
         kernels: their work, (n, K), likewise over medians.
         even: weights toward which those of devices are pulled, (D,), that sum to 1.
         latencies: measured, (n,), above zero.
-        device_pull: how hard.
+        pulls: how hard weights of devices and of kernels are pulled.
 
     Raises:
         SilicastError: no sample.
@@ -102,7 +102,7 @@ def fit_blend(
     columns = np.concatenate([devices, kernels], axis=1) * (level / latencies)[:, None]
     prior = np.concatenate([even, np.zeros(kernels.shape[1])])
     pull = np.concatenate(
-        [device_pull / np.sqrt(even * len(even)), np.full(kernels.shape[1], KERNEL_PULL)]
+        [pulls[0] / np.sqrt(even * len(even)), np.full(kernels.shape[1], pulls[1])]
     )
     weights, noise = prior, PULL_NOISE
     trust = np.ones(len(latencies))
@@ -177,7 +177,14 @@ def _inside(products: F64, sides: F64, x: F64, free: np.ndarray) -> tuple[F64, n
         x[~free] = 0.0
 
 
-def best_samples(devices: F64, kernels: F64, groups: Sequence[str], among: I64, count: int) -> I64:
+def best_samples(
+    devices: F64,
+    kernels: F64,
+    groups: Sequence[str],
+    among: I64,
+    count: int,
+    pulls: tuple[float, float] = USUAL_PULLS,
+) -> I64:
     """Which networks to measure on a new device, rows of the tables, (count,).
 
     Of sets drawn at random, the one that would have predicted known devices best, each from the
@@ -187,22 +194,30 @@ def best_samples(devices: F64, kernels: F64, groups: Sequence[str], among: I64, 
     Args:
         devices, kernels, groups: as of :func:`fit_blend` and :func:`even_weights`.
         among: rows that may be picked.
+        pulls: as of :func:`fit_blend`.
     """
     first = {group: list(groups).index(group) for group in groups}
     draw = np.random.default_rng(0)
     tried: list[tuple[float, I64]] = []
     for _ in range(DRAWS):
         at = np.sort(draw.choice(among, min(count, len(among)), replace=False))
-        off = [_error(devices, kernels, groups, target, at) for target in first.values()]
+        off = [_error(devices, kernels, groups, each, at, pulls) for each in first.values()]
         tried.append((float(np.mean(off)), at))
     return min(tried, key=lambda each: each[0])[1]
 
 
-def _error(devices: F64, kernels: F64, groups: Sequence[str], target: int, at: I64) -> float:
+def _error(
+    devices: F64,
+    kernels: F64,
+    groups: Sequence[str],
+    target: int,
+    at: I64,
+    pulls: tuple[float, float],
+) -> float:
     """Mean |log| error of a known device from samples of it and devices that are no relatives."""
     others = [i for i, group in enumerate(groups) if group != groups[target]]
     even = even_weights([groups[i] for i in others])
-    blend = fit_blend(devices[at][:, others], kernels[at], even, devices[at, target])
+    blend = fit_blend(devices[at][:, others], kernels[at], even, devices[at, target], pulls)
     predicted = np.maximum(blend.predict(devices[:, others], kernels), 1e-6)
     return float(np.mean(np.abs(np.log(predicted / devices[:, target]))))
 

@@ -143,5 +143,5 @@ def worth_measuring(space: ArchitectureSpace, known: KnownLatencies, count: int)
     usual = devices @ even_weights(known.groups)
     low, high = np.quantile(usual, CENTRAL)
     inside = np.flatnonzero((usual >= low) & (usual <= high))
-    best = best_samples(devices, kernels, known.groups, inside, count)
+    best = best_samples(devices, kernels, known.groups, inside, count, space.pulls)
     return choices[best[np.argsort(usual[best], kind="stable")]]

@@ -50,7 +50,7 @@ FROZEN = {
     ),
     "fits": (
         "--device --model --context --users --engine --most --least-tokens-per-s --servers --train"
-        " --gpus --json"
+        " --gpus --plot --json"
     ),
     "diagnose": "--device --measured-us --model --plot --json",
     "tune": "",
@@ -69,7 +69,7 @@ FROZEN = {
     "diff": "--set --of --calibration --markdown --json",
     "graph": (
         "--device --batch --seq-len --set --training --optimizer --engine --attention --cuda-graph"
-        " --runtime --dtype --calibration --trace --chakra --strict --json"
+        " --runtime --dtype --tier --calibration --trace --chakra --strict --json"
     ),
     "examples": "",
     "run": "--calibration --trace --strict --json",

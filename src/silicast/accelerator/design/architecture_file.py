@@ -152,6 +152,7 @@ class SystemTable(Strict, frozen=True):
     idle_w: float | None = None
     launch_us: float | None = None
     devices_per_node: int = 8
+    results_stay_in: str = ""
     links: dict[str, DeviceLinkTable] = {}
 
 

@@ -134,6 +134,13 @@ def _system(design: Design) -> Iterator[ArchitectureFault]:
         yield from _in_range(f"system.{name}", getattr(system, name))
     for name in ("launch_us", "idle_w"):
         yield from _in_range(f"system.{name}", getattr(system, name), zero=True)
+    within = [memory.name for memory in design.architecture.memories[1:]]
+    if system.results_stay_in and system.results_stay_in not in within:
+        yield ArchitectureFault(
+            "system.results_stay_in",
+            f"a memory on the chip: {', '.join(within) or 'the file has none'}",
+            system.results_stay_in,
+        )
     for name, link in system.links.items():
         yield from _in_range(f"system.links.{name}.bandwidth_gb_per_s", link.bandwidth_gb_per_s)
 

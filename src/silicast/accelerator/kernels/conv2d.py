@@ -50,16 +50,17 @@ class NestConv2d(Conv2dElsewhere, MappedKernel):
         load = load_of(device, fmt, sliding)
         sizes = recipe.activation_bits / 8.0, recipe.weight_bits / 8.0, BITS[recipe.output] / 8.0
         left = chip_of(device).left if forward else DENSE
-        read = shape.elements_in * left.inputs * sizes[0]
-        read = read + shape.elements_filter * left.weights * sizes[1]
+        image = shape.elements_in * left.inputs * sizes[0]
+        written = shape.elements_out * left.outputs * sizes[2]
         return analysed(
             device,
             variant,
             load,
             flops=2.0 * shape.macs,
-            read=read,
-            written=shape.elements_out * left.outputs * sizes[2],
+            read=image + shape.elements_filter * left.weights * sizes[1],
+            written=written,
             products=left.products,
+            between=image + written if forward else 0.0,
         )
 
 

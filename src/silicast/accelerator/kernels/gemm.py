@@ -50,7 +50,8 @@ class NestGemm(MappedKernel):
         result = products(device, fmt, b, m, n, k, densities=current, weights_each=False)
         load = load_of(device, fmt, result)
         in_bytes = left.inputs * recipe.activation_bits / 8.0
-        read = (m * k * in_bytes + n * k * (left.weights * recipe.weight_bits / 8.0)) * b
+        rows = m * k * in_bytes * b
+        written = m * n * b * (left.outputs * BITS[recipe.output] / 8.0)
         simple = 0.0 * m
         if batch.variant.flag("includes_quantize") and recipe.quantizes:
             simple = simple + 4.0 * m * k * b
@@ -62,11 +63,12 @@ class NestGemm(MappedKernel):
             batch.variant,
             load,
             flops=2.0 * m * n * k * b,
-            read=read,
-            written=m * n * b * (left.outputs * BITS[recipe.output] / 8.0),
+            read=rows + n * k * b * (left.weights * recipe.weight_bits / 8.0),
+            written=written,
             vector_s=vector_s,
             vector_joules=joules,
             products=left.products,
+            between=rows + written,
         )
 
 

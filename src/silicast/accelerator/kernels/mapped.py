@@ -303,6 +303,7 @@ def analysed(
     vector_s: F64 | float = 0.0,
     vector_joules: F64 | float = 0.0,
     products: float = 1.0,
+    between: F64 | float = 0.0,
 ) -> Analysis:
     """Time, bound and energy of counted work.
 
@@ -310,8 +311,11 @@ def analysed(
         flops: useful operations; read, written: bytes of operands and results, once each.
         vector_s: of what the vector units do beside the products.
         products: share of the operations that no zero does away with.
+        between: bytes that the operation before and the one after could hand over on the chip.
     """
     c = load_physics(GROUP).constants(device.architecture)
+    stays = xp.minimum(handed_over(device, variant, between), load.main_bytes)
+    load = load.reading(device, -stays)
     chip = chip_of(device)
     compute = RECIPES[variant.dtype].compute if variant.dtype in RECIPES else variant.dtype
     own_us = chip.content.system.launch_us
@@ -321,8 +325,9 @@ def analysed(
     none = xp.full_like(flops, 0.0)
     vector = none + vector_s
     busy = xp.maximum(xp.maximum(load.core_s, load.main_s), vector)
-    # Mapped work begins and ends in main memory, whatever ran before it; zeros may be left out.
-    forced = xp.minimum(read + written, load.main_bytes)
+    # Mapped work begins and ends in main memory, whatever ran before it, but for what the chip's
+    # programs leave on the chip; zeros may be left out.
+    forced = xp.minimum(xp.maximum(read + written - stays, 0.0), load.main_bytes)
     main_rate = device.dram.bandwidth_bytes_per_s
     tensor = products * flops / device.bound_per_s(device.matrix_pipe(compute), compute)
     resource_s = {"tensor": tensor, "dram": forced / main_rate}
@@ -357,6 +362,18 @@ def analysed(
         energy_j=energy_j,
         energy_log_sd=chip.energy_log_sd,
     )
+
+
+def handed_over(device: Device, variant: Variant, between: F64 | float) -> F64 | float:
+    """Of what neighbouring operations hand over, the bytes that stay in the memory which
+    ``results_stay_in`` names; what does not fit there is spilled: it goes through main memory.
+    """
+    chip = chip_of(device)
+    name = chip.content.system.results_stay_in
+    if not name or variant.cache == "cold":
+        return 0.0
+    memory = next(each for each in chip.design.architecture.memories if each.name == name)
+    return xp.minimum(between + 0.0, memory.usable_words * memory.word_bits / 8.0)
 
 
 def chip_s(load: ChipDemand) -> dict[str, F64]:

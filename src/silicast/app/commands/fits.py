@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from silicast.app.arguments import described
+from silicast.app.console import warn
 from silicast.app.flags import Count, Json
 from silicast.app.predict import predicted, print_reply, screen_of
+from silicast.core.errors import SilicastError
 
 
 @described("fits")
@@ -24,6 +27,7 @@ def fits(
     servers: Annotated[bool, Parameter(negative="")] = False,
     train: Annotated[bool, Parameter(negative="")] = False,
     gpus: Count = 1,
+    plot: Path | None = None,
     json: Json = False,
 ) -> int:
     """Find the models that fit a device, in which format and how fast; or the devices of a model.
@@ -32,8 +36,18 @@ def fits(
     `silicast fits --model Qwen3-30B-A3B`. With --train: whether full fine-tuning, LoRA or QLoRA
     of the model fit, and with which batch and length, as in
     `silicast fits --train --model Llama-3.1-8B --device "RTX 4090" --context 2k`.
+
+    Args:
+        plot: a file (.svg, .png, .pdf) to draw to: what fits, its memory beside that of the
+            device, and tokens a second with their intervals.
     """
+    from silicast.report.drawing.plot_file import check_plot
     from silicast.scenario.reading.numbers import tokens_of
+
+    if plot is not None:
+        if train:
+            raise SilicastError("draws models that are run, not trained", field="--plot")
+        check_plot(plot)
 
     scenario = fits_scenario(
         device=device,
@@ -47,7 +61,13 @@ def fits(
         train=train,
         gpus=gpus,
     )
-    return print_reply(predicted(scenario), screen_of(scenario), json=json)
+    reply = predicted(scenario)
+    if plot is not None and reply["ok"]:
+        from silicast.report.drawing.fits_plot import draw_fits
+
+        draw_fits(reply["why"]["fits"], plot, by_model=bool(device))
+        warn(f"{plot}: what fits")
+    return print_reply(reply, screen_of(scenario), json=json)
 
 
 def fits_scenario(

@@ -36,6 +36,7 @@ def graph(
     cuda_graph: Annotated[bool, Parameter(negative="")] = False,
     runtime: str | None = None,
     dtype: str | None = None,
+    tier: str | None = None,
     calibration: Calibrations = None,
     trace: TraceFile = None,
     chakra: Path | None = None,
@@ -63,6 +64,8 @@ def graph(
             openvino, coreml, tensorrt or qnn. Left out, every operator is a kernel.
         dtype: format of a model's matrix products; left out, the checkpoint's. Of a package's
             model, of all its weights and inputs; left out, as the package makes them (fp32).
+        tier: the highest that may answer: analytic, cross-device, scaled or calibrated; left out,
+            the best. On a board, analytic runs a file on the loop nest of its NPU.
         trace: a file to write the predicted timeline to, for ui.perfetto.dev.
         chakra: a folder to write the pass to as a Chakra execution trace, a file a rank.
     """
@@ -91,6 +94,8 @@ def graph(
         scenario["engine"] = engine
     if dtype is not None:
         scenario["precision"] = {"recipe": dtype}
+    if tier is not None:
+        scenario["tier"] = tier
     scenario = with_calibrations(scenario, calibration)
     if several:
         if trace is not None or chakra is not None:

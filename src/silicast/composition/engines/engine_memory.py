@@ -60,6 +60,20 @@ class HostLayersTable(Strict, frozen=True):
         """
         return 0 if self.device_layers < 0 else max(layers + 1 - self.device_layers, 0)
 
+    def beyond(self, layers: int) -> list[str]:
+        """Counts that are larger than a model's layers, in words.
+
+        >>> HostLayersTable("Core i7-13700K", 32, 20.0, device_layers=99).beyond(32)
+        ['n_gpu_layers = 99: there are 33 with the head, all of them on the device']
+        """
+        remarks = []
+        if self.device_layers > layers + 1:
+            every = f"there are {layers + 1} with the head, all of them on the device"
+            remarks.append(f"n_gpu_layers = {self.device_layers}: {every}")
+        if self.expert_layers > layers:
+            remarks.append(f"n_cpu_moe = {self.expert_layers}: there are {layers}, all on the CPU")
+        return remarks
+
 
 class MemoryTable(Strict, frozen=True):
     """Device memory of the engine beside weights and cache.

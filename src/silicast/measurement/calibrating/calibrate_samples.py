@@ -140,7 +140,7 @@ def blend_of(samples: SampledNetworks) -> tuple[Blended, list[str]]:
     check_samples(samples.names, samples.latencies, known.usual_ms)
     devices = known.of_devices(space, samples.choices)
     kernels = known.of_kernels(space, samples.choices)
-    fit = fit_blend(devices, kernels, even_weights(known.groups), samples.latencies)
+    fit = fit_blend(devices, kernels, even_weights(known.groups), samples.latencies, space.pulls)
     log_sd, notes = fit.log_sd, []
     if len(samples.latencies) < FEWEST:
         notes.append(

@@ -10,7 +10,7 @@ import numpy as np
 
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.toml_text import toml_lines
-from silicast.measurement.runtimes.fusion_rules import Finding, PairTimes, finding
+from silicast.measurement.runtimes.fusion_rules import Finding, PairTimes, finding, start_s
 from silicast.measurement.runtimes.minimal_pairs import NEUTRAL, STARTED, Pair, pairs
 
 BATCH = 15
@@ -31,12 +31,13 @@ class TimedRuntime(Protocol):
 @final
 @dataclass(frozen=True)
 class Detected:
-    """What was found of one runtime."""
+    """What was found of one runtime; ``operator_us`` is what starting an operator takes."""
 
     runtime: str
     version: str
     target: str
     findings: Mapping[Pair, Finding]
+    operator_us: float
 
     def rules(self) -> dict[str, list[str]]:
         """First operator -> operators that are joined to it."""
@@ -54,7 +55,11 @@ class Detected:
         """The rules as a file of catalog/runtimes states them."""
         fusion = [{"first": [one], "then": then} for one, then in self.rules().items()]
         undecided = [list(pair) for pair in self.undecided()]
-        target = {"fusion": fusion, **({"undecided": undecided} if undecided else {})}
+        target = {
+            "operator_us": round(self.operator_us, 3),
+            "fusion": fusion,
+            **({"undecided": undecided} if undecided else {}),
+        }
         table = {"name": self.runtime, "version": self.version, self.target: target}
         return "\n".join(toml_lines(table, _has_heading)) + "\n"
 
@@ -112,7 +117,8 @@ def detect(
         watch(len(every) - len(remaining), len(every))
         if not remaining:
             break
-    return Detected(runtime.name, runtime.version, runtime.target, findings)
+    rounds = np.array([times for pair_rows in rows.values() for times in pair_rows])
+    return Detected(runtime.name, runtime.version, runtime.target, findings, 1e6 * start_s(rounds))
 
 
 def _round(runtime: TimedRuntime, pair: Pair) -> list[float]:

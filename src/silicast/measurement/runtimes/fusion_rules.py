@@ -79,9 +79,23 @@ def finding(times: PairTimes) -> Finding:
     return Finding(decision, share, error, alone, rounds)
 
 
-def _shares(seconds: F64) -> tuple[float, float]:
+def start_s(seconds: F64) -> float:
+    """What starting an operator takes, from rounds of any pairs, (rounds, 5).
+
+    >>> round(start_s(np.tile([5.0, 5.0, 3.0, 2.0, 3.5], (20, 1))), 6)
+    1.5
+    """
+    _, _, _, neutral, start = _lowest(seconds).tolist()
+    return float(max(start - neutral, 0.0))
+
+
+def _lowest(seconds: F64) -> F64:
     count = max(LEAST_LOWEST, round(LOWEST * len(seconds)))
-    lowest = np.sort(seconds, axis=0)[:count].mean(axis=0)
-    both, first, control, neutral, start = lowest.tolist()
+    lowest: F64 = np.sort(seconds, axis=0)[:count].mean(axis=0)
+    return lowest
+
+
+def _shares(seconds: F64) -> tuple[float, float]:
+    both, first, control, neutral, start = _lowest(seconds).tolist()
     one = max(start - neutral, 1e-30)
     return (both - first) / one, (control - neutral) / one

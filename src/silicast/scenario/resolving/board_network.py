@@ -7,7 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
+from silicast.accelerator.design.architecture_file import design_path
 from silicast.core.calibrated import Blended
+from silicast.core.decode import read_toml
 from silicast.core.errors import SilicastError, unsupported
 from silicast.core.prediction import Domain, Quantity, Tier
 from silicast.learning.board_networks import (
@@ -26,10 +30,11 @@ from silicast.learning.board_networks import (
 from silicast.scenario.answer import Answer, answer
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolving.calibrations import calibrations_of
-from silicast.scenario.schema import PrecisionTable
+from silicast.scenario.schema import EngineTable, PrecisionTable
 from silicast.scenario.workloads import GraphWorkload, InferenceWorkload, Workload
 from silicast.workload.front_ends import read_program, suffixes
 from silicast.workload.front_ends.packages import is_packaged, packaged_graph
+from silicast.workload.graphs.networks import network_file
 from silicast.workload.graphs.op_graph import graph_of_file, read_graph_file
 from silicast.workload.spaces.space import architecture, is_architecture
 
@@ -64,6 +69,61 @@ def board_answer(scenario: Scenario) -> Answer:
     return _answer(
         board, parts, latencies, blend, f"{precision}, {runtime}", METRICS[scenario.raw.task]
     )
+
+
+FORMATS: Mapping[str, str] = {"float": "fp16", "w8a8": "int8", "w8a16": "int16"}
+"""Precision -> the format that units of NPUs multiply."""
+ENGINE = EngineTable("torch-eager", options={"runtime": "qnn"})
+"""Any framework, with the rules and the host time of a runtime of NPUs."""
+REACHED = 0.8
+"""Of the published bandwidth of memory, judged; as in catalog/designs/hexagon-*.toml."""
+
+
+def on_nest(scenario: Scenario) -> Scenario:
+    """The scenario on the loop nest of the board's NPU: the design of its generation, with the
+    operations, the bandwidth and the tightly coupled memory of the board.
+
+    Raises:
+        SilicastError: a network that is known by counts alone, without a graph.
+    """
+    name = _one_inference(scenario.workload) or scenario.raw.model
+    board = board_named(str(scenario.raw.device))
+    is_graph = isinstance(name, str) and (
+        Path(name).suffix.casefold() in (OP_GRAPH, *suffixes())
+        or network_file(name) is not None
+        or is_architecture(name)
+        or is_packaged(name)
+    )
+    if not is_graph or not isinstance(scenario.workload, GraphWorkload):
+        raise unsupported(
+            "the analytic tier of an NPU needs the graph of a network",
+            "tier",
+            "name a file, a package's model (torchvision:resnet50) or resnet50 in task graph, or "
+            "leave tier out",
+        )
+    assert isinstance(name, str)
+    precision = None
+    if network_file(name) is not None:
+        precision = PrecisionTable(recipe=FORMATS[_precision(scenario.raw.precision)])
+    raw = msgspec.structs.replace(
+        scenario.raw, device=_nest(board), model=None, precision=precision, engine=ENGINE
+    )
+    workload = msgspec.structs.replace(scenario.workload, graph=name)
+    return msgspec.structs.replace(scenario, raw=raw, workload=workload)
+
+
+def _nest(board: Board) -> dict[str, Any]:
+    """The architecture file of a board's NPU."""
+    design = f"hexagon-{board.npu.rpartition(' ')[2]}"
+    table = read_toml(design_path(design))
+    units = math.prod(size for level in table["level"] for size in level.get("mesh", ()))
+    clock_hz = board.tops * 1e12 / (2.0 * units)
+    bytes_per_s = board.memory_gb_per_s * 1e9
+    ddr, tcm = table["level"][0], table["level"][1]
+    ddr["port"][0]["words_per_cycle"] = REACHED * bytes_per_s / clock_hz
+    tcm["capacity_kib"] = board.tcm_mb * 1024
+    table["system"]["memory_gb_per_s"] = board.memory_gb_per_s
+    return {**table, "name": f"{board.name}, {design}", "clock_mhz": clock_hz / 1e6}
 
 
 def _networks(name: str, folder: Path) -> tuple[NpuNetwork, ...]:

@@ -116,6 +116,8 @@ def deployment_of(
     machine, unused = checked_engine(scenario, machine, model, precision)
     remark += unused
     remark += _in_32_bits(scenario, model, machine)
+    offload = machine.engine.memory.offload
+    remark += offload.beyond(model.layers) if offload is not None else []
     return Deployment(machine, model, plan, precision), [*remark, *assumed, *warnings]
 
 

@@ -60,6 +60,8 @@ class RuntimeRules(Strict, frozen=True):
             becomes part of weights.
         layout: of images between operators ("NHWC"); "" = as in the file.
         falls_back: operators that run on the CPU instead.
+        operator_us: host time between two operators; 0 = the network is one call. None = nobody
+            measured it.
         undecided: pairs of which a detection could not tell.
         source: where the rules are from.
     """
@@ -67,6 +69,7 @@ class RuntimeRules(Strict, frozen=True):
     fusion: list[Fusion] = []
     layout: str = ""
     falls_back: list[str] = []
+    operator_us: float | None = None
     undecided: list[tuple[str, str]] = []
     source: str = ""
 

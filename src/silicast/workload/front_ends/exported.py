@@ -15,10 +15,11 @@ from torch.utils._pytree import tree_leaves
 
 from silicast.core.errors import SilicastError, unsupported
 from silicast.workload.front_ends.cuda_autocast import FORMATS, CudaAutocast
+from silicast.workload.front_ends.dynamic_sizes import listed, sizes_of_places
 from silicast.workload.front_ends.failures import operator_failure
 from silicast.workload.front_ends.recorder import Recorder, key_of
 from silicast.workload.front_ends.torch_calls import AUTOCAST, INSTEAD, LOOPS
-from silicast.workload.front_ends.torch_export import CPU, listed, sizes_of_places
+from silicast.workload.front_ends.torch_export import CPU
 from silicast.workload.graphs.graph import Graph
 
 ASSERTIONS = "aten._assert_tensor_metadata"

@@ -10,7 +10,7 @@ from typing import Any
 import onnx
 
 from silicast.core.errors import SilicastError, unsupported
-from silicast.workload.front_ends.torch_export import sizes_of_places
+from silicast.workload.front_ends.dynamic_sizes import sizes_of_places
 from silicast.workload.operators import TensorValue
 
 LARGE = 4096

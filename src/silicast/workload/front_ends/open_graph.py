@@ -17,8 +17,8 @@ from typing import Any, final
 import msgspec
 
 from silicast.core.errors import SilicastError, unsupported
+from silicast.workload.front_ends.dynamic_sizes import USUAL
 from silicast.workload.front_ends.programs import read_program, stated_ranges
-from silicast.workload.front_ends.torch_export import USUAL
 from silicast.workload.graphs.graph import Graph
 from silicast.workload.graphs.op_graph import GraphFile, OpenSize, file_of
 from silicast.workload.graphs.open_sizes import FEWEST, SampledGraph, Sizes, at_sizes, merged

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Literal, final
 
@@ -81,7 +81,7 @@ class MixRule(Strict, frozen=True):
 
 
 @final
-class MixScheme(Strict, frozen=True):
+class MixScheme(Strict, frozen=True, dict=True):
     """A file of mixes.
 
     Attributes:
@@ -135,12 +135,28 @@ class MixScheme(Strict, frozen=True):
 
     def recipe(self, mix: str, tensor: str, inputs: int, facts: _LayerFacts) -> str:
         """The format of one tensor with rows of ``inputs`` weights."""
-        rules = (rule for rule in self.rule if facts.meets(rule, tensor, mix))
+        rules = (rule for rule in self._rules(mix, tensor) if facts.meets(rule))
         rule = next(rules, None)
         name = (rule.type if rule is not None else "") or self.mixes[mix]
         while name in BLOCKS and inputs % BLOCKS[name][0]:
             name = self.indivisible.get(name, self.plain)
         return name
+
+    def _rules(self, mix: str, tensor: str) -> list[MixRule]:
+        """Those about a tensor in a mix, in order."""
+        rules: list[MixRule] | None = self._of_tensors.get((mix, tensor))
+        if rules is None:
+            rules = [
+                rule
+                for rule in self.rule
+                if tensor in rule.tensors and (not rule.mixes or mix in rule.mixes)
+            ]
+            self._of_tensors[mix, tensor] = rules
+        return rules
+
+    @cached_property
+    def _of_tensors(self) -> dict[tuple[str, str], list[MixRule]]:
+        return {}
 
 
 @final
@@ -158,11 +174,10 @@ class _LayerFacts:
         self.experts: int = model.moe.experts if model.moe is not None else 0
         self.gqa: int = model.heads // model.kv_heads
 
-    def meets(self, rule: MixRule, tensor: str, mix: str) -> bool:
+    def meets(self, rule: MixRule) -> bool:
+        """Whether a rule about its tensor holds in the layer."""
         return (
-            tensor in rule.tensors
-            and (not rule.mixes or mix in rule.mixes)
-            and self.gqa >= rule.gqa_from
+            self.gqa >= rule.gqa_from
             and self.experts >= rule.experts_from
             and rule.experts in (0, self.experts)
             and rule.layers in (0, self.model.layers)
@@ -236,7 +251,7 @@ def with_mix(model: ModelConfig, scheme: str, name: str, kv_cache: str = "") -> 
     mixes = scheme_named(scheme)
     mix = mixes.mix_name(name)
     counts: dict[str, int] = {}
-    layers = [_tensors(model, model.kind(layer)) for layer in range(model.layers)]
+    layers = [each for _, each in _layers(model)]
     for tensors in layers:
         for weight in tensors:
             counts[weight.name] = counts.get(weight.name, 0) + 1
@@ -278,9 +293,9 @@ def with_tensor_formats(
     words = {**TENSORS, "kv": "attn_qkv"}
     named = []
     counts: dict[str, int] = {}
-    for layer in range(model.layers):
+    for layer, (_, tensors) in enumerate(_layers(model)):
         table = {}
-        for weight in _tensors(model, model.kind(layer)):
+        for weight in tensors:
             recipe = formats.get((layer, words.get(weight.name, "")))
             recipe = recipe or formats.get((layer, "attn_qkv")) or plain
             table[weight.name] = recipe
@@ -304,10 +319,13 @@ def _of_file(
     """The model with the formats of each layer's weights; encoders and layers for speculation are
     in files of their own.
     """
-    formats = [
-        _with_nodes(model, kind, table, _tensors(model, kind), precision.recipe)
-        for kind, table in zip(map(model.kind, range(model.layers)), named, strict=True)
-    ]
+    made: dict[tuple[LayerKind, tuple[tuple[str, str], ...]], tuple[tuple[str, str], ...]] = {}
+    formats = []
+    for (kind, tensors), table in zip(_layers(model), named, strict=True):
+        key = kind, tuple(table.items())
+        if key not in made:
+            made[key] = _with_nodes(model, kind, table, tensors, precision.recipe)
+        formats.append(made[key])
     precision = replace(precision, by_module=any(formats))
     return replace(
         model,
@@ -316,6 +334,13 @@ def _of_file(
         encoder_parameters=0,
         mtp_layers=0,
     )
+
+
+def _layers(model: ModelConfig) -> list[tuple[LayerKind, list[Weight]]]:
+    """The kind of each layer and its quantised tensors, made once a kind."""
+    kinds = [model.kind(layer) for layer in range(model.layers)]
+    tensors = {kind: _tensors(model, kind) for kind in dict.fromkeys(kinds)}
+    return [(kind, tensors[kind]) for kind in kinds]
 
 
 def _tensors(model: ModelConfig, kind: LayerKind) -> list[Weight]:

@@ -31,7 +31,16 @@ class FBNet(ArchitectureSpace):
     )
     positions: ClassVar[int] = sum(count for _, count, _ in STAGES)
     pairs: ClassVar[bool] = False
-    kernels: ClassVar[tuple[str, ...]] = ("pointwise", "depthwise", "blocks", "network")
+    kernels: ClassVar[tuple[str, ...]] = (
+        "pointwise",
+        "depthwise",
+        "values",
+        "weights",
+        "sums",
+        "blocks",
+        "network",
+    )
+    pulls: ClassVar[tuple[float, float]] = (0.3, 0.3)
     example: ClassVar[str] = "fbnet:" + " ".join(["3"] * 22)
 
     def choices(self, text: str) -> tuple[int, ...]:
@@ -66,16 +75,23 @@ class FBNet(ArchitectureSpace):
 
     @cached_property
     def _work(self) -> F64:
-        """Multiplications of both kinds, and blocks that are no skip, (22, 9, 3)."""
-        table = np.zeros((self.positions, len(self.options), 3))
+        """Multiplications of both kinds, numbers that convolutions read and write, weights, sums
+        of a block and its input, and blocks that are no skip, (22, 9, 6).
+        """
+        table = np.zeros((self.positions, len(self.options), 6))
         for at, (before, after, size, stride) in enumerate(_block_sizes()):
             out = size // stride
+            ends = before * size**2 + after * out**2
+            same = stride == 1 and before == after
             for option, (kernel, expansion, groups) in enumerate(BLOCKS, 1):
                 inner = before * expansion
-                pointwise = (before * size**2 + after * out**2) * inner / groups
-                table[at, option] = (pointwise, inner * kernel**2 * out**2, 1)
-            if stride > 1 or before != after:
-                table[at, 0] = (before * after * out**2, 0, 1)
+                pointwise = ends * inner / groups
+                values = ends + 2 * inner * (size**2 + out**2)
+                weights = inner * ((before + after) / groups + kernel**2)
+                depthwise = inner * kernel**2 * out**2
+                table[at, option] = (pointwise, depthwise, values, weights, same, 1)
+            if not same:
+                table[at, 0] = (before * after * out**2, 0, ends, before * after, 0, 1)
         return table
 
     def graph(self, choices: Sequence[int], batch: int = 1) -> Graph:

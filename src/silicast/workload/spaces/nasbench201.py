@@ -33,6 +33,7 @@ class NasBench201(ArchitectureSpace):
     )
     positions: ClassVar[int] = len(EDGES)
     pairs: ClassVar[bool] = True
+    pulls: ClassVar[tuple[float, float]] = (0.1, 0.4)
     kernels: ClassVar[tuple[str, ...]] = (
         "conv3x3",
         "conv1x1",

@@ -42,6 +42,9 @@ class ArchitectureSpace(ABC):
         pairs: whether the latency model has a term for each pair of positions, beside those of
             single ones: work at one position changes what another one costs.
         kernels: names of the amounts of work that :meth:`kernel_work` counts.
+        pulls: how hard few samples' weights of known devices are pulled toward an even mean, and
+            times of kernels toward nothing; chosen on devices that the published figures do not
+            score.
         example: a name that it reads.
     """
 
@@ -50,6 +53,7 @@ class ArchitectureSpace(ABC):
     positions: ClassVar[int]
     pairs: ClassVar[bool]
     kernels: ClassVar[tuple[str, ...]]
+    pulls: ClassVar[tuple[float, float]]
     example: ClassVar[str]
 
     @abstractmethod

@@ -42,6 +42,8 @@ def test_the_rules_are_seen_under_noise_and_none_is_invented() -> None:
     joined = {(one, two) for one, then in found.rules().items() for two in then}
     assert joined == RULES
     assert not found.undecided()
+    assert found.operator_us == pytest.approx(1.0, abs=0.05)  # relu: 1 + 0.3 x (4 mod 4)
+    assert tomllib.loads(found.text())["cpu"]["operator_us"] == round(found.operator_us, 3)
 
 
 def test_what_a_fused_kernel_computes_of_the_second_leaves_a_share() -> None:

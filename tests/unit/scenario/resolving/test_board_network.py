@@ -118,3 +118,19 @@ def test_a_row_that_is_no_single_network_is_named(tmp_path: Path) -> None:
     code = main(["calibrate", str(table), "--device", "Galaxy S24", "-o", str(tmp_path / "o.json")])
     assert code == 2
     assert not (tmp_path / "o.json").exists()
+
+
+def test_the_analytic_tier_is_the_nest_of_the_board() -> None:
+    """By the board's own figures: a weaker chip with less of everything takes longer."""
+    scenario = {"model": "resnet50", "engine": None, "tier": "analytic"}
+    strong, weak = (predict(device=each, **scenario) for each in ("Galaxy S25", "RB3 Gen 2"))
+    assert strong.tier == weak.tier == "analytic"
+    macs = 4.089e9
+    for answer, tops in ((strong, 65e12), (weak, 12e12)):
+        assert answer["e2e_ms"].estimate > 1e3 * 2.0 * macs / tops
+    assert weak["e2e_ms"].estimate > 2.0 * strong["e2e_ms"].estimate
+
+
+def test_the_analytic_tier_needs_a_graph() -> None:
+    with pytest.raises(SilicastError, match="needs the graph"):
+        predict(model="yolov8_det", tier="analytic")

@@ -355,3 +355,16 @@ def test_answers_say_what_a_runtime_joins_and_whose_host_time_they_have(tmp_path
     reply = predicted({**scenario, "workload": {"graph": str(path)}})
     assert "onnxruntime on the GPU joins 1 operator to others" in reply["warnings"]
     assert "host time is that of torch-eager: none of onnxruntime was measured" in reply["warnings"]
+
+
+def test_a_measured_start_of_an_operator_takes_the_frameworks_place(tmp_path: Path) -> None:
+    """On a CPU two operators that do not join are as much quicker as their starts are."""
+    nodes = [node("Sin", "x", "a"), node("Cos", "a", "y")]
+    path = save(tmp_path, nodes, {"x": (1, 3, 8, 8)}, ("y",), [])
+    scenario = {"format": 1, "task": "graph", "device": "Raspberry Pi 4"}
+    scenario["workload"] = {"graph": str(path)}
+    plain = predicted(scenario)
+    run = predicted({**scenario, "engine": {"name": "torch-eager", "options": {"runtime": "ort"}}})
+    assert "host time is 0.26 us an operator of onnxruntime" in run["warnings"]
+    gap_ms = [reply["metrics"]["e2e_ms"]["estimate"] for reply in (plain, run)]
+    assert gap_ms[0] - gap_ms[1] > 2e-3 * 7.0  # of 8 us each, on a host that is slower

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
+from silicast.composition.engines.measured_host import with_operator_us
 from silicast.composition.passes.deployment import Deployment
 from silicast.composition.passes.framework_pass import predict_framework_pass
 from silicast.composition.passes.program import GB, ProgramPass, predict_program
@@ -23,6 +24,7 @@ from silicast.core.calibrated import Blended
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Domain, Quantity, Tier
 from silicast.hardware.catalog import find_device
+from silicast.hardware.device import Device
 from silicast.kernels.physics.roofline import on_chip
 from silicast.kernels.products.gemm_constants import shown_mhz
 from silicast.learning.known_latencies import blended_ms
@@ -53,6 +55,7 @@ from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.workloads import GraphWorkload
 from silicast.workload.frameworks.runtimes import TARGETS, fallen_back, joined_graph, runtime_named
 from silicast.workload.graphs.graph import Graph
+from silicast.workload.graphs.narrowed import narrowed
 from silicast.workload.spaces.space import architecture, is_architecture
 from silicast.workload.training.backward import Training
 
@@ -199,9 +202,11 @@ class GraphAnswerer(Answerer):
 
             return trace_answer(scenario)
         if is_board(scenario.raw.device):
-            from silicast.scenario.resolving.board_network import board_answer
+            from silicast.scenario.resolving.board_network import board_answer, on_nest
 
-            return board_answer(scenario)
+            if scenario.raw.tier != "analytic":
+                return board_answer(scenario)
+            scenario = on_nest(scenario)
         sampled = sampled_in(scenario)
         if sampled is not None:
             return sampled_answer(scenario, sampled)
@@ -262,15 +267,30 @@ def _of_file(scenario: Scenario) -> RequestedPass:
         raise not_yet_of(PARTS["program"], "parallel")
     machine, warnings = machine_of(scenario, (RUNTIME,))
     program = program_in(scenario, compiles=machine.engine.compiles)
-    graph, remarks = _by_runtime(scenario, program.graph, machine)
+    graph, halved = _in_halves(program.graph, machine.device)
+    graph, machine, remarks = _by_runtime(scenario, graph, machine)
+    remarks = [*halved, *remarks]
     result = predict_program(machine, graph, state_bytes=program.state_bytes)
     formats = dict.fromkeys(node.op.variant.dtype for node in result.model.graph.nodes)
     warnings = [*warnings, *program.said, *remarks]
     return RequestedPass(result, warnings, result.model.graph.name, 1, " and ".join(formats))
 
 
-def _by_runtime(scenario: Scenario, graph: Graph, machine: Machine) -> tuple[Graph, list[str]]:
-    """A program as the runtime that is named runs it, and what it joins and leaves to the CPU.
+def _in_halves(graph: Graph, device: Device) -> tuple[Graph, list[str]]:
+    """A program in 32 bits as NPUs of 16-bit floats run it: all of it in these."""
+    rates = device.core.pipes["tensor"].rate if device.structure is not None else {}
+    if "fp32" in rates or "fp16" not in rates:
+        return graph, []
+    if all(node.op.variant.dtype != "fp32" for _, node in graph.nodes()):
+        return graph, []
+    return narrowed(graph, "fp32", "fp16"), [f"{device.name} runs fp32 in fp16, stored as such"]
+
+
+def _by_runtime(
+    scenario: Scenario, graph: Graph, machine: Machine
+) -> tuple[Graph, Machine, list[str]]:
+    """A program as the runtime that is named runs it, the machine with the host time of that
+    runtime, and what it joins and leaves to the CPU.
 
     Raises:
         SilicastError: an unknown runtime, one that does not run on such a device, or a program that
@@ -278,15 +298,16 @@ def _by_runtime(scenario: Scenario, graph: Graph, machine: Machine) -> tuple[Gra
     """
     name = scenario.engine.options.get(RUNTIME) if scenario.engine is not None else None
     if name is None:
-        return graph, []
-    if not any(node.source.startswith("onnx.") for _, node in graph.nodes()):
+        return graph, machine, []
+    target = TARGETS.get(machine.device.execution_model, "npu")
+    is_file = any(node.source.startswith("onnx.") for _, node in graph.nodes())
+    if not is_file and target != "npu":
         raise SilicastError(
             "runtimes run ONNX and TFLite files",
             field=f"engine.options.{RUNTIME}",
             hint="leave it out; an engine that compiles fuses other programs",
         )
     runtime, device, engine = runtime_named(str(name)), machine.device, machine.engine
-    target = TARGETS.get(device.execution_model, "npu")
     rules = runtime.rules(target)
     graph, joined = joined_graph(graph, rules, on_chip(device)[0])
     count = "1 operator" if len(joined) == 1 else f"{len(joined)} operators"
@@ -294,12 +315,19 @@ def _by_runtime(scenario: Scenario, graph: Graph, machine: Machine) -> tuple[Gra
         f"{runtime.name} on the {target.upper()} joins {count} to others",
         f"host time is that of {engine.name}: none of {runtime.name} was measured",
     ]
+    if rules.operator_us is not None:
+        machine = replace(machine, engine=with_operator_us(engine, rules.operator_us))
+        remarks[1] = (
+            f"host time is {rules.operator_us:g} us an operator of {runtime.name}"
+            if rules.operator_us
+            else f"{runtime.name} runs the network in one call, whose own time is not counted"
+        )
     left = fallen_back(graph, rules)
     if left:
         remarks.append(
             f"{runtime.name} leaves {', '.join(left)} to the CPU: predicted on {device.name}"
         )
-    return graph, remarks
+    return graph, machine, remarks
 
 
 def _autocast(scenario: Scenario, deployment: Deployment) -> str:
