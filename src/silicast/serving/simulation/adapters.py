@@ -196,7 +196,7 @@ class AdaptedPrices:
     ) -> StepPrice:
         price = self.target.price(prefill, decode_kv, elsewhere)
         more = self.added_s(prefill, len(decode_kv)) / len(price.stages_s)
-        return replace(price, stages_s=tuple(each + more for each in price.stages_s))
+        return price._replace(stages_s=tuple(each + more for each in price.stages_s))
 
     def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:
         """Decode steps one after another."""
