@@ -202,7 +202,7 @@ class AdaptedPrices:
         """Decode steps one after another."""
         result = self.target.run(decode_kv, steps, elsewhere)
         more = self.added_s((), len(decode_kv)) / len(result.stages_s)
-        return replace(result, stages_s=result.stages_s + more)
+        return result._replace(stages_s=result.stages_s + more)
 
     def added_s(self, prefill: Sequence[tuple[int, int]], decoding: int) -> float:
         """What adapters add to a step; their kernels see tokens, not lengths."""
