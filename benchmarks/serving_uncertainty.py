@@ -178,5 +178,6 @@ def main(draws: int, count: int, seed_count: int, word: str) -> None:
 
 
 if __name__ == "__main__":
-    numbers = [int(word) for word in sys.argv[1:4]]
-    main(*(numbers + [200, 400, 15][len(numbers) :]), "".join(sys.argv[4:5]))
+    numbers = [int(argument) for argument in sys.argv[1:4]]
+    draws, requests, seeds = numbers + [200, 400, 15][len(numbers) :]
+    main(draws, requests, seeds, "".join(sys.argv[4:5]))
