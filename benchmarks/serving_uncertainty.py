@@ -1,11 +1,11 @@
 """Intervals of serving statistics against joint draws of the errors of steps.
 
-    python benchmarks/serving_uncertainty.py [draws] [requests]
+    python benchmarks/serving_uncertainty.py [draws] [requests] [seeds] [WORD]
 
 Each draw takes a normal number for every error factor, moves each step by its own loadings on them
 and runs the same requests. Step prices are a surface of least squares through the real ones, since
 what is tested is how errors propagate, not what steps take. Printed are 5th and 95th percentiles of
-the draws over the estimate, and those of the interval.
+the draws over the estimate, and those of the interval. WORD: only cases with it in their names.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from silicast.serving.simulation.deploy import replica_spec
 from silicast.serving.simulation.event_loop import ReplicaSpec, Simulation
 from silicast.serving.simulation.fleet import Fleet
 from silicast.serving.statistics.metrics import rates, statistics_ms
+from silicast.serving.statistics.other_paces import FIRST
 from silicast.serving.statistics.records import Records
 from silicast.serving.statistics.uncertainty import seed_spread
 from silicast.serving.traffic.requests import Requests
@@ -117,7 +119,7 @@ def traffic(seed: int, count: int, rate: float = 0.0, clients: int = 0, low: int
     return Requests.from_arrays(at, lengths[0], lengths[1], clients)
 
 
-def main(draws: int, count: int) -> None:
+def main(draws: int, count: int, seed_count: int, word: str) -> None:
     """Prints a table."""
     device, engine = find_device("H100"), find_engine("vllm")
     deployment = Deployment.from_model(find_model("Llama-3.1-8B"), device, engine)
@@ -130,13 +132,17 @@ def main(draws: int, count: int) -> None:
         "poisson, 26/s, mixed lengths": {"rate": 26.0, "low": 4},
     }
     for name, case in cases.items():
+        if word not in name:
+            continue
         requests = traffic(0, count, **case)
 
         def simulate(specs: Sequence[ReplicaSpec], requests: Requests = requests) -> Records:
             return Simulation(requests, specs).run()
 
+        begin = partial(simulate, requests=requests.first(FIRST))
+
         prices.draw = {}
-        simulated = Simulated(Fleet.from_deployment(deployment, spec), simulate)
+        simulated = Simulated(Fleet.from_deployment(deployment, spec), simulate, begin=begin)
         intervals = simulated.metrics(metrics_of)
         drawn: dict[str, list[float]] = {each: [] for each in SHOWN}
         host = deployment.engine.host.log_sd
@@ -153,7 +159,8 @@ def main(draws: int, count: int) -> None:
                     drawn[each].append(value)
         prices.draw = {}
         seeds = [
-            metrics_of(simulate([spec], traffic(seed, count, **case))) for seed in range(1, 16)
+            metrics_of(simulate([spec], traffic(seed, count, **case)))
+            for seed in range(1, seed_count + 1)
         ]
         spread = seed_spread(simulated.records)
         print(f"{name}: {len(simulated.records.log)} rows of the log")
@@ -163,12 +170,14 @@ def main(draws: int, count: int) -> None:
             ours = intervals[each].p05 / base, intervals[each].p95 / base
             inside = np.mean([intervals[each].p05 <= v <= intervals[each].p95 for v in drawn[each]])
             seen = float(np.std(np.log([one[each] for one in seeds]), ddof=1))
+            blocks = spread.get(each, 0.0)
             print(
                 f"  {each:15s} draws {low:.3f} {high:.3f}  interval {ours[0]:.3f} {ours[1]:.3f}"
-                f"  inside {inside:.2f}  by 15 seeds {seen:.4f} blocks {spread.get(each, 0.0):.4f}"
+                f"  inside {inside:.2f}  by {seed_count} seeds {seen:.4f} blocks {blocks:.4f}"
             )
 
 
 if __name__ == "__main__":
-    numbers = [int(word) for word in sys.argv[1:]]
-    main(*(numbers + [200, 400][len(numbers) :]))
+    numbers = [int(argument) for argument in sys.argv[1:4]]
+    draws, requests, seeds = numbers + [200, 400, 15][len(numbers) :]
+    main(draws, requests, seeds, "".join(sys.argv[4:5]))

@@ -3,7 +3,8 @@
     python -m benchmarks.speed_table [OUT.json]
 
 One run measures everything: each row several times, in turns with all others, so that a slow minute
-of a shared machine falls on all of them; the median counts. "New" is a question on a deployment
+of a shared machine falls on all of them; the median counts. Commands find their bytecode, as a
+user's do, whatever this shell says of it. "New" is a question on a deployment
 that this process has not seen, "known" one that it has. Beside the times stand the machine, its
 load and the commit, and how far batches of `silicast.deployment` are from `silicast.infer`.
 """
@@ -21,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import silicast
@@ -66,6 +68,10 @@ PLAN: dict[str, Any] = {
     "workload": {"objective": "mfu", "training": {"seq_len": 2048, "global_batch": 1024}},
 }
 FINALISTS = 6
+LONG = 10_000
+"""Requests of a long simulation."""
+SHELL_SERVE = "serve --model Llama-3.1-8B --device h100 --rate 10 --requests 1000"
+TP8: dict[str, Any] = {**WHERE, "model": "Llama-3.1-70B", "parallel": {"tp": 8}}
 
 Timed = Callable[[], float]
 """Runs something and returns how many of it there were, over which its time is divided."""
@@ -102,6 +108,7 @@ class Rows:
         self.draw = random.Random(36)
         self.known = silicast.deployment(**WHERE)
         self.known.batch(batch=8, input_len=1000, output_len=128)
+        self._bytecode = TemporaryDirectory()
 
     def kernel(self, name: str) -> float:
         """Kernels one by one, each of a size of its own."""
@@ -150,21 +157,22 @@ class Rows:
             self.known.step([(1, mean + each) for each in range(16)])
         return count
 
-    def serve(self, requests: int, *, cold: bool) -> float:
+    def serve(self, requests: int, *, cold: bool, where: dict[str, Any] = WHERE) -> float:
         if cold:
             forget()
-        silicast.predict(**WHERE, task="serving", workload=serving(requests))
+        silicast.predict(**where, task="serving", workload=serving(requests))
         return requests
 
     def search(self, finalists: int) -> float:
         best_plan(decode(PLAN), finalists=finalists)
         return 1
 
-    @staticmethod
-    def shell(*arguments: str) -> float:
-        subprocess.run(
-            [sys.executable, "-m", "silicast", *arguments], check=True, capture_output=True
-        )
+    def shell(self, *arguments: str) -> float:
+        """A command in a process of its own, with the bytecode of an earlier one."""
+        shell = {n: v for n, v in os.environ.items() if n != "PYTHONDONTWRITEBYTECODE"}
+        shell["PYTHONPYCACHEPREFIX"] = self._bytecode.name
+        command = [sys.executable, "-m", "silicast", *arguments]
+        subprocess.run(command, check=True, capture_output=True, env=shell)
         return 1
 
 
@@ -186,6 +194,11 @@ def rows() -> dict[str, tuple[Timed, float, str]]:
     )
     return {
         "first answer from the shell": (lambda: row.shell(*first), 1.0, "s"),
+        "serve of 1,000 requests from the shell": (
+            lambda: row.shell(*SHELL_SERVE.split(), "--input-len", "512", "--output-len", "128"),
+            1.0,
+            "s",
+        ),
         **{
             f"kernel from Python: {name}": (partial(row.kernel, name), 1e6, "us")
             for name in KERNELS
@@ -211,8 +224,9 @@ def cpu_s() -> float:
 
 
 def measured() -> Iterator[tuple[str, float, str]]:
-    """Rows in turns; the search, which keeps its chunks, once."""
+    """Rows in turns; the search, which keeps its chunks, and long simulations once."""
     table = rows()
+    table["first answer from the shell"][0]()  # writes the bytecode
     spent: dict[str, list[float]] = {name: [] for name in table}
     for _ in range(ROUNDS):
         for name, (run, factor, _) in table.items():
@@ -221,6 +235,10 @@ def measured() -> Iterator[tuple[str, float, str]]:
             spent[name].append(factor * (cpu_s() - start) / count)
     for name, (_, _, unit) in table.items():
         yield name, statistics.median(spent[name]), unit
+    for name, where in (("8B", WHERE), ("70B, TP 8", TP8)):
+        start = cpu_s()
+        Rows().serve(LONG, cold=True, where=where)
+        yield f"{LONG:,} requests served, {name}, cold", LONG / (cpu_s() - start), "requests/s"
     start = cpu_s()
     Rows().search(2)
     few = cpu_s() - start

@@ -76,7 +76,7 @@ class ServingCase:
     router: str = "round_robin"
     accepted: Acceptance | None = None
 
-    def simulation(self) -> Simulation:
+    def specs(self) -> list[ReplicaSpec]:
         def spec(role: Role) -> ReplicaSpec:
             return ReplicaSpec(
                 self.prices, scheduler_named(self.policy), self.limits, KvLayout.plain(16),
@@ -85,9 +85,11 @@ class ServingCase:
             )  # fmt: skip
 
         specs = [spec("prefill" if self.decoders else "")] * self.replicas
-        specs += [spec("decode")] * self.decoders
+        return specs + [spec("decode")] * self.decoders
+
+    def simulation(self) -> Simulation:
         link = KvLink(1e9, 20_000, 16_384)
-        return Simulation(self.requests, specs, ROUTERS[self.router], 1, link)
+        return Simulation(self.requests, self.specs(), ROUTERS[self.router], 1, link)
 
     def run(self) -> Records:
         return self.simulation().run()

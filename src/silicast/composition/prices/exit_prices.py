@@ -17,7 +17,6 @@ ones (state propagation), which takes no time here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import final
 
 import numpy as np
@@ -80,7 +79,7 @@ class ExitPrices:
         full = sum(price.stages_s)
         share = min(self._pass_s(decode_kv) / self._depth_s(len(self.depths) - 1, decode_kv), 1.0)
         *before, last = price.stages_s
-        return replace(price, stages_s=(*before, last - full * (1.0 - share)))
+        return price._replace(stages_s=(*before, last - full * (1.0 - share)))
 
     def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:
         """Steps one after another, each token by its own draws."""
@@ -94,7 +93,7 @@ class ExitPrices:
                 for step in range(steps)
             ]
         )
-        return replace(run, stages_s=run.stages_s * shares)
+        return run._replace(stages_s=run.stages_s * shares)
 
     def _pass_s(self, decode_kv: I64) -> float:
         """A step, its parts at the mean length of its sequences."""

@@ -8,9 +8,8 @@ shares of all exceed a resource. Of a whole step the shares of its kernels count
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 
@@ -30,8 +29,7 @@ STRAIGHT = 0.002
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class StepPrice:
+class StepPrice(NamedTuple):
     """One step, seconds.
 
     Attributes:
@@ -53,8 +51,7 @@ class StepPrice:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class RunPrice:
+class RunPrice(NamedTuple):
     """Decode steps one after another, arrays of shape (steps,) and seconds; see :class:`StepPrice`.
 
     Attributes:
@@ -84,7 +81,11 @@ class RunPrice:
             tokens: of a sequence before the first step, the mean.
         """
         first = price(0)
-        if 1 < steps <= 1 + tokens / STEADY:
+        if steps == 1:
+            stages_s = np.array(first.stages_s)[:, None]
+            ends = np.array([first.waits_s]), first.work_s, np.array([first.clock_hz])
+            return RunPrice(stages_s, *ends)
+        if steps <= 1 + tokens / STEADY:
             low, high = (
                 (*each.stages_s, each.waits_s, each.clock_hz) for each in (first, price(steps - 1))
             )
@@ -96,9 +97,7 @@ class RunPrice:
                 begin, along = np.array(low)[:, None], np.arange(steps) / (steps - 1)
                 table = begin + (np.array(high)[:, None] - begin) * along
             return RunPrice(table[:-2], table[-2], first.work_s, table[-1])
-        known = {0: first}
-        if steps > 1:
-            known[steps - 1] = price(steps - 1)
+        known = {0: first, steps - 1: price(steps - 1)}
         leaps = list(pairwise([*range(0, steps - 1, LONGEST_LEAP), steps - 1]))
         while leaps:  # halved until its middle lies on the line between its ends
             for one, other in leaps:

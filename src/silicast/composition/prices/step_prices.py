@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 
@@ -56,8 +56,7 @@ KEPT = 16
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(NamedTuple):
     """What a step is priced by.
 
     Attributes:
@@ -222,14 +221,14 @@ class StepPrices:
     def _priced(self, step: _Step) -> StepPrice:
         work_s = self._work_s(step)
         waits_s, *sums = self._at(0, step)
-        work = self._work(waits_s, *sums, work_s=work_s)
+        work = self._work(waits_s, sums, work_s)
         if self._limit.free_hz == self._boost_hz and self._limit.is_free(work):
             return StepPrice(tuple(sums[:-JOULES]), waits_s, work_s, self._boost_hz)
         at = {0: [waits_s, *sums]}
 
         def at_clock(position: int) -> ClockedWork[float]:
             at[position] = self._at(position, step)
-            return self._work(*at[position], work_s=work_s)
+            return self._work(at[position][0], at[position][1:], work_s)
 
         hz = self._limit.clock(work, at_clock)
         share = hz / self._boost_hz
@@ -289,7 +288,8 @@ class StepPrices:
         count, starts = len(decode_kv), bool(prefill)
         longest, seen = 0, 0
         if count:
-            longest, seen = int(decode_kv.max()) + 1, int(decode_kv.sum()) + count
+            longest = int(np.maximum.reduce(decode_kv)) + 1
+            seen = int(np.add.reduce(decode_kv)) + count
         key = (count, elsewhere, longest if DECODE_LONGEST in self._parts[False] else 0)
         exact = self._exact[starts]
         if not (starts or exact) and (known := self._decodes.get(key)):
@@ -385,7 +385,7 @@ class StepPrices:
         devices = self.graph.plan.gpus
         return host_work_s(self.model.machine, count + len(step.prefill), new, devices)
 
-    def _work(self, waits_s: float, *sums: float, work_s: float) -> ClockedWork[float]:
+    def _work(self, waits_s: float, sums: Sequence[float], work_s: float) -> ClockedWork[float]:
         """A step, the host's work included; ``sums`` as of :meth:`_at`."""
         pass_s = sum(sums[:-JOULES]) + waits_s
         hidden = min(work_s, pass_s) if self._asynchronous else 0.0

@@ -16,8 +16,8 @@ as soon as it is free, and each later stage waits for its own turn. Times are wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol, final
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, final
 
 import numpy as np
 
@@ -36,8 +36,7 @@ def to_ns(seconds: float) -> int:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class TimedStep:
+class TimedStep(NamedTuple):
     """One step: ``start_ns`` the device starts, ``end_ns`` the last stage has ended."""
 
     start_ns: int
@@ -46,8 +45,7 @@ class TimedStep:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """Decode steps one after another; ``start_ns`` and ``end_ns`` have the shape (steps,)."""
 
     start_ns: I64
@@ -164,7 +162,7 @@ class Stepper:
         periods = np.maximum(passes, work) if self.asynchronous else passes + work
         starts = np.empty(steps, dtype=np.int64)
         starts[0] = self._start_ns(work)
-        np.cumsum(periods[:-1] + self._gap_ns, out=starts[1:])
+        (periods[:-1] + self._gap_ns).cumsum(out=starts[1:])
         starts[1:] += starts[0]
         return Run(starts, starts + passes, price)
 
@@ -326,17 +324,14 @@ class SlowerPrices:
         price = self._own.price(prefill, decode_kv, elsewhere)
         least = self._least.price(prefill, decode_kv, elsewhere)
         stages = zip(price.stages_s, least.stages_s, strict=True)
-        return replace(
-            price,
-            stages_s=tuple(max(pair) for pair in stages),
-            waits_s=max(price.waits_s, least.waits_s),
+        return price._replace(
+            stages_s=tuple(max(pair) for pair in stages), waits_s=max(price.waits_s, least.waits_s)
         )
 
     def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:
         current = self._own.run(decode_kv, steps, elsewhere)
         least = self._least.run(decode_kv, steps, elsewhere)
-        return replace(
-            current,
+        return current._replace(
             stages_s=np.maximum(current.stages_s, least.stages_s),
             waits_s=np.maximum(current.waits_s, least.waits_s),
         )

@@ -172,7 +172,7 @@ def total_wait_s(duration_s: F64, launches: Launches) -> F64:
     """Sum of :func:`device_waits` over all executions, shape (n,)."""
     if not launches.ahead or not len(duration_s):
         return rows_summed(device_waits(duration_s, launches))
-    before = np.cumsum(duration_s, axis=0) - duration_s
+    before = duration_s.cumsum(axis=0) - duration_s
     late: F64 = (launches.issued_s[:, None] - before).max(axis=0)
     return late
 

@@ -208,7 +208,7 @@ class Sglang(Scheduler):
         fresh = {request for request, _ in plan.prefill}
         decoding = [each for each in group.decoding() if each not in fresh]
         retracted = False
-        while not group.advance(decoding):
+        while group.advance(decoding) is None:
             if len(decoding) < 2:
                 # the engine would abort it; the prompt in chunks gives way instead
                 remaining = group.flying.union(decoding)

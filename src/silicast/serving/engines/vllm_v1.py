@@ -51,8 +51,9 @@ class VllmV1(Scheduler):
         budget = group.limits.step_tokens
         decoding = group.decoding()[: max(budget // plan.each, 1)]
         order = [each for each in group.filling if each not in group.flying]
-        if len(order) < 2 and group.advance(decoding):  # the one in prefill was admitted last
-            plan.decode = decoding
+        rows = group.advance(decoding) if len(order) < 2 else None
+        if rows is not None:  # the one in prefill was admitted last
+            plan.decodes(decoding, rows)
             budget -= plan.tokens
         else:
             order = [each for each in group.running if each not in group.flying]

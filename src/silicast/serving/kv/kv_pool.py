@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
@@ -85,6 +86,17 @@ class KvLayout:
         result = np.interp(whole * self.block_tokens, self.lengths, self.blocks)
         blocks: I64 = -(-np.rint(result).astype(np.int64) // 1000)
         return blocks
+
+    def most_of(self, more: int) -> float:
+        """Blocks that a sequence takes at most for so many more tokens, beyond those that hold what
+        it has.
+
+        >>> KvLayout.plain(16).most_of(17)
+        2
+        """
+        if len(self.lengths) == 2:
+            return -(-more // self.block_tokens)
+        return math.inf
 
     def of_one(self, tokens: int) -> int:
         """Blocks of one sequence."""

@@ -196,13 +196,13 @@ class AdaptedPrices:
     ) -> StepPrice:
         price = self.target.price(prefill, decode_kv, elsewhere)
         more = self.added_s(prefill, len(decode_kv)) / len(price.stages_s)
-        return replace(price, stages_s=tuple(each + more for each in price.stages_s))
+        return price._replace(stages_s=tuple(each + more for each in price.stages_s))
 
     def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:
         """Decode steps one after another."""
         result = self.target.run(decode_kv, steps, elsewhere)
         more = self.added_s((), len(decode_kv)) / len(result.stages_s)
-        return replace(result, stages_s=result.stages_s + more)
+        return result._replace(stages_s=result.stages_s + more)
 
     def added_s(self, prefill: Sequence[tuple[int, int]], decoding: int) -> float:
         """What adapters add to a step; their kernels see tokens, not lengths."""

@@ -230,7 +230,7 @@ class SpeculativePrices:
         *before, last = price.stages_s
         last += self.drafting_s(prefill, decode_kv, elsewhere)
         work_s = self._work_s(prefill, len(decode_kv))
-        return replace(price, stages_s=(*before, last), work_s=work_s)
+        return price._replace(stages_s=(*before, last), work_s=work_s)
 
     def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:
         """Steps one after another in which no draft is kept."""

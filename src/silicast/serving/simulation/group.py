@@ -124,19 +124,33 @@ class QueueGroup:
             self.free -= more
         return True
 
-    def advance(self, requests: list[int]) -> bool:
-        """Takes the blocks for one more token of each, and for what is drafted; False, and none, if
-        they are not free.
+    def advance(self, requests: list[int]) -> I64 | None:
+        """Takes the blocks for one more token of each, and for what is drafted; None, and no block,
+        if they are not free. Returns the requests as an array.
         """
         sequences, rows = self.sequences, np.array(requests, dtype=np.int64)
-        tokens = sequences.cached[rows] + 1 + self.limits.drafted
-        wanted = np.maximum(self.layout.of_tokens(tokens), sequences.held[rows])
-        more = int((wanted - sequences.held[rows]).sum())
-        if more > self.free:
-            return False
-        sequences.held[rows] = wanted
-        self.free -= more
-        return True
+        tokens = sequences.cached[rows] + (1 + self.limits.drafted)
+        held = sequences.held[rows]
+        more = np.maximum(self.layout.of_tokens(tokens) - held, 0)
+        blocks = int(np.add.reduce(more))
+        if blocks > self.free:
+            return None
+        if blocks:
+            sequences.held[rows] = held + more
+            self.free -= blocks
+        return rows
+
+    def hold(self, rows: I64, tokens: I64) -> int:
+        """Takes the blocks for so many cached tokens of some sequences, which are free; returns how
+        many.
+        """
+        held = self.sequences.held[rows]
+        more = np.maximum(self.layout.of_tokens(tokens) - held, 0)
+        blocks = int(np.add.reduce(more))
+        if blocks:
+            self.sequences.held[rows] = held + more
+            self.free -= blocks
+        return blocks
 
     def lookup(self, request: int) -> tuple[int, int]:
         """Tokens of a waiting request that are cached, and how many of their blocks others hold:
@@ -353,6 +367,8 @@ class QueueGroup:
     def steps_to_full(self, decode: I64, most: int) -> int:
         """Decode steps, up to ``most``, for which blocks are free."""
         sequences, layout = self.sequences, self.layout
+        if len(decode) * layout.most_of(most) <= self.free:
+            return most
         cached, held = sequences.cached[decode], sequences.held[decode]
 
         def fits(steps: int) -> bool:

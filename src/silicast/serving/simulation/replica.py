@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Literal, final
 
 import numpy as np
@@ -151,7 +150,7 @@ class Replica:
             if self._ended:
                 self._release()
                 if begun:  # what it counts is what goes on
-                    self._work[-1] = replace(self._work[-1], queues=self._queues())
+                    self._work[-1] = self._work[-1]._replace(queues=self._queues())
         else:
             self._release()
             begun = self._begin(now_ns, until_ns)
@@ -182,11 +181,16 @@ class Replica:
         plans = [each.schedule() for each in self.schedulers]
         for group, request in self._ended:
             group.flying.discard(request)
-        if not any(plan.prefill or plan.decode for plan in plans):
+        alone = self.stepper.in_flight == 1 and self._accepted is None
+        empty = True
+        for plan in plans:
+            if plan.prefill or plan.copy_ns or plan.load_ns:
+                alone = False
+            if plan.prefill or plan.decode:
+                empty = False
+        if empty:
             return False
-        single = self.stepper.in_flight == 1 and self._accepted is None
-        single = single and not any(plan.copy_ns or plan.load_ns for plan in plans)
-        if single and not any(plan.prefill for plan in plans):
+        if alone:  # decode, and nothing that ends with a step
             if self._arrived:  # the step after the next one sees them
                 until_ns = self._arrived[0][0]
             self._work.append(self._stretch(plans, until_ns))
@@ -290,7 +294,7 @@ class Replica:
         for plan, scheduler in zip(plans, self.schedulers, strict=True):
             most = min(most, 1 + scheduler.steady(plan))
             if plan.decode:
-                left = int((self._goals[plan.rows] - sequences.made[plan.rows]).min())
+                left = int(np.minimum.reduce(self._goals[plan.rows] - sequences.made[plan.rows]))
                 most = min(most, left)
         plan = plans[self._heaviest(plans)]
         elsewhere = -1
@@ -328,10 +332,10 @@ class Replica:
         asynchronous = self.stepper.asynchronous
         times = work.run.start_ns if asynchronous else work.run.end_ns
         side: Literal["left", "right"] = "right" if passed and not asynchronous else "left"
-        steps = int(np.searchsorted(times[: work.steps], now_ns, side)) + 1
+        steps = int(times[: work.steps].searchsorted(now_ns, side)) + 1
         if steps < work.steps:
             end_ns = int(work.run.end_ns[steps - 1])
-            self._work[-1] = replace(work, steps=steps, end_ns=end_ns)
+            self._work[-1] = work._replace(steps=steps, end_ns=end_ns)
 
     def _results(self, work: RunningStep) -> list[tuple[QueueGroup, int]]:
         """What a step brings; returns the sequences that ended."""
@@ -364,20 +368,15 @@ class Replica:
                 ends = work.run.end_ns[: work.steps] if work.run is not None else None
                 self._gap(rows, work.end_ns if ends is None else int(ends[0]))
                 if ends is not None and work.steps > 1:
-                    records.gaps_at(int(ends[0])).add_each(np.diff(ends), len(rows))
+                    records.gaps_at(int(ends[0])).add_each(ends[1:] - ends[:-1], len(rows))
                 tokens: int | I64 = work.steps
                 if self._accepted is not None:
                     tokens = self._drawn(rows)
-                sequences.cached[rows] += tokens
+                cached = sequences.cached[rows] + tokens
+                sequences.cached[rows] = cached
                 sequences.made[rows] += tokens
                 if work.steps > 1:
-                    wanted = np.maximum(
-                        group.layout.of_tokens(sequences.cached[rows]), sequences.held[rows]
-                    )
-                    more = int((wanted - sequences.held[rows]).sum())
-                    group.free -= more
-                    grown += more
-                    sequences.held[rows] = wanted
+                    grown += group.hold(rows, cached)
                 self._token_ns[rows] = work.end_ns
                 ended += self._done(rows, group, work.end_ns)
         self._log(work, counts, grown)
@@ -407,8 +406,8 @@ class Replica:
         if not len(rows):
             return
         gaps, noted = end_ns - self._token_ns[rows], self._records.gaps_at(end_ns)
-        low = int(gaps.min())
-        if low == int(gaps.max()):
+        low = int(np.minimum.reduce(gaps))
+        if low == int(np.maximum.reduce(gaps)):
             noted.add(low, len(rows))
             return
         values, counts = np.unique(gaps, return_counts=True)
@@ -417,12 +416,12 @@ class Replica:
 
     def _done(self, rows: I64, group: QueueGroup, end_ns: int) -> list[tuple[QueueGroup, int]]:
         """Sequences with all their tokens: the client has its answer."""
-        done = rows[self.sequences.made[rows] >= self._goals[rows]]
-        for request in done.tolist():
+        done = rows[self.sequences.made[rows] >= self._goals[rows]].tolist()
+        for request in done:
             self._records.done_ns[request] = end_ns + self._back_ns
             self.outstanding -= 1
             self._finish(request, end_ns + self._back_ns)
-        return [(group, request) for request in done.tolist()]
+        return [(group, request) for request in done]
 
     def _queues(self) -> tuple[int, int, int]:
         running, waiting, blocks = 0, len(self._arrived), 0

@@ -52,6 +52,10 @@ class StepPlan:
         self.copy_ns = self.load_ns = 0
         self._rows: I64 | None = None
 
+    def decodes(self, requests: list[int], rows: I64) -> None:
+        """These decode, and no others will be added: a list, and the same as an array."""
+        self.decode, self._rows = requests, rows
+
     @property
     def tokens(self) -> int:
         """New tokens of the step."""
@@ -63,7 +67,7 @@ class StepPlan:
     @property
     def rows(self) -> I64:
         """``decode`` as an array; the plan is complete when it is asked for."""
-        if self._rows is None:
+        if self._rows is None or len(self._rows) != len(self.decode):
             self._rows = np.array(self.decode, dtype=np.int64)
         return self._rows
 
@@ -172,8 +176,8 @@ class Scheduler(ABC):
         that was admitted last is preempted.
         """
         decoding = list(self.group.decoding())
-        if self.group.advance(decoding):
-            plan.decode = decoding
+        if (rows := self.group.advance(decoding)) is not None:
+            plan.decodes(decoding, rows)
             return
         for request in decoding:
             self.run(plan, request, plan.each, decodes=True)

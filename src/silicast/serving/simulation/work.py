@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 
@@ -13,8 +12,7 @@ from silicast.serving.simulation.scheduler import StepPlan
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class RunningStep:
+class RunningStep(NamedTuple):
     """A step or a stretch that is under way.
 
     Attributes:
@@ -40,8 +38,8 @@ class RunningStep:
 
     def retimed(self, start_ns: I64, end_ns: I64) -> RunningStep:
         """The same at other times, see :attr:`times`."""
-        run = None if self.run is None else replace(self.run, start_ns=start_ns, end_ns=end_ns)
-        return replace(self, start_ns=int(start_ns[0]), end_ns=int(end_ns[-1]), run=run)
+        run = None if self.run is None else self.run._replace(start_ns=start_ns, end_ns=end_ns)
+        return self._replace(start_ns=int(start_ns[0]), end_ns=int(end_ns[-1]), run=run)
 
     def counts(self, cached: I64) -> tuple[int, int, int, int, int]:
         """Sequences in decode, new tokens of prompts, prompts, their past and cached tokens of the
@@ -58,5 +56,5 @@ class RunningStep:
                 past += int(cached[request])
             if plan.decode:
                 decoding += len(plan.decode)
-                there += int(cached[plan.rows].sum())
+                there += int(np.add.reduce(cached[plan.rows]))
         return decoding, filling, prompts, past, there

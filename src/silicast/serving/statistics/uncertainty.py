@@ -7,19 +7,20 @@ would have given another value.
 Model error is a joint normal error of the log pace of decode steps and of steps with prompts, by
 their error factors. Where clients wait for answers and nothing has a time of its own, everything
 stretches with the steps, and errors of sums are known. Where requests come by themselves, queues
-grow faster than steps: the run is repeated, with the same requests, at the two ends of the
-90 % interval of the pace of all steps together, each kind as slow as it then is in the mean, with
-the host's constants as slow or quick. What a statistic errs by apart from that (a first token hangs
-on prompts more than all steps do) is added as in a sum, and no interval is narrower than if nothing
-queued. The host errs apart from steps: what it moves a latency by counts in quadrature. So does
-what first tokens and later ones of measured runs are off by beyond all that: launch settings and
-clients that nobody states (``lab/fit_serving.py``).
+grow faster than steps: the run, or its beginning where that tells as much
+(:mod:`~silicast.serving.statistics.other_paces`), is repeated, with the same requests, at the two
+ends of the 90 % interval of the pace of all steps together, each kind as slow as it then is in the
+mean, with the host's constants as slow or quick. What a statistic errs by apart from that (a first
+token hangs on prompts more than all steps do) is added as in a sum, and no interval is narrower
+than if nothing queued. The host errs apart from steps: what it moves a latency by counts in
+quadrature. So does what first tokens and later ones of measured runs are off by beyond all that:
+launch settings and clients that nobody states (``lab/fit_serving.py``).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import final
 
@@ -30,10 +31,10 @@ from silicast.core.metrics import LATENCIES, METRICS
 from silicast.core.numerics import I64
 from silicast.core.prediction import Z90, ErrorFactors, Quantity
 from silicast.serving.simulation.event_loop import ReplicaSpec
+from silicast.serving.statistics.other_paces import Metrics, at_paces
 from silicast.serving.statistics.records import Records
 from silicast.serving.statistics.step_mix import KINDS, Kind, Spent, columns
 
-Metrics = Mapping[str, float]
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 NEAR = 0.02
 """Requests within so many ranks, of all, of a quantile are looked at for what it consists of."""
@@ -210,6 +211,7 @@ def intervals(
     metrics_of: Callable[[Records], Metrics],
     again: Callable[[Pace], Records],
     bound: Mapping[str, float],
+    begin: Callable[[Pace], Records] | None = None,
 ) -> dict[str, Quantity]:
     """Every metric with its 90 % interval of model error.
 
@@ -217,16 +219,17 @@ def intervals(
         metrics_of: statistics by name; ``ttft_p99_ms`` and its like are latencies.
         again: the same requests at another pace.
         bound: metric -> its physical lower limit.
+        begin: the first of the requests at another pace, see :func:`.other_paces.at_paces`.
     """
     base = metrics_of(records)
     first = min(base["ttft_mean_ms"] / base["e2e_mean_ms"], 1.0)
     whole = math.hypot(error.total.log_sd, error.beyond_of("e2e", first))
-    ends = [
-        stretched(base, whole * deviations)
-        if waits_for_answers(records)
-        else metrics_of(again(error.pace(deviations)))
-        for deviations in (Z90, -Z90)
-    ]
+    ends: Sequence[Metrics]
+    if waits_for_answers(records):
+        ends = [stretched(base, whole * deviations) for deviations in (Z90, -Z90)]
+    else:
+        paces = [error.pace(deviations) for deviations in (Z90, -Z90)]
+        ends = at_paces(records, base, paces, metrics_of, again, begin)
     table: dict[str, Quantity] = {}
     for name, value in base.items():
         values = [value, *(each.get(name, value) for each in ends)]

@@ -142,7 +142,7 @@ class CapacitySearch:
         """The capacity with the statistics there."""
         result = self.outcome
         served = Served(result.fleet, result.requests, self.work.slo)
-        simulated = Simulated(result.fleet, served.simulate)
+        simulated = Simulated(result.fleet, served.simulate, begin=served.begin)
         remarks = [*self._warnings, *self._said(simulated.records)]
         reply = simulated.answer(served.metrics_of, remarks)
         reply.why.update(served.why())

@@ -35,11 +35,11 @@ from silicast.serving.simulation.drafting import SpeculativePrices
 from silicast.serving.simulation.event_loop import ReplicaSpec
 from silicast.serving.simulation.fleet import Fleet, ReplicaPool
 from silicast.serving.simulation.speculation import Acceptance
+from silicast.serving.statistics.other_paces import Metrics
 from silicast.serving.statistics.records import Records
 from silicast.serving.statistics.step_mix import Kind, Mix, breakdown_of, columns, mix_of
 from silicast.serving.statistics.uncertainty import (
     Consists,
-    Metrics,
     PaceError,
     intervals,
     paced,
@@ -72,6 +72,7 @@ class Simulated:
     Args:
         simulate: the same requests on replicas of these kinds, one a replica of the fleet.
         again: the same at another pace; None = by ``simulate``.
+        begin: the first of the requests, for intervals of long runs; None = all are run for them.
         further: errors of the pace of all steps, by name, log sd.
     """
 
@@ -81,8 +82,9 @@ class Simulated:
         simulate: Callable[[Sequence[ReplicaSpec]], Records],
         again: Callable[[Pace], Records] | None = None,
         further: Mapping[str, float] | None = None,
+        begin: Callable[[Sequence[ReplicaSpec]], Records] | None = None,
     ) -> None:
-        self._fleet, self._further = fleet, further or {}
+        self._fleet, self._further, self._begin = fleet, further or {}, begin
         self._again = again or (lambda pace: simulate([paced(spec, pace) for spec in fleet.specs]))
         self.records = simulate(fleet.specs)
         self._consists = Consists(self.records, fleet.entry.spec)
@@ -152,13 +154,19 @@ class Simulated:
     def metrics(self, metrics_of: Callable[[Records], Metrics]) -> dict[str, Quantity]:
         """Every metric with its interval."""
         metrics = intervals(
-            self.records, self._consists, self.error, metrics_of, self._again, self.bound()
-        )
+            self.records, self._consists, self.error, metrics_of, self._again, self.bound(),
+            self._at_pace if self._begin is not None else None,
+        )  # fmt: skip
         if (accepted := self._accepted) is not None and ACCEPTANCE in metrics:
             length, most = metrics[ACCEPTANCE].estimate, 1.0 + len(accepted.rates)
             wide = Quantity.around(length, accepted.log_sd, bound=1.0)
             metrics[ACCEPTANCE] = Quantity(length, wide.p05, min(wide.p95, most))
         return metrics
+
+    def _at_pace(self, pace: Pace) -> Records:
+        """The first of the requests at another pace."""
+        assert self._begin is not None
+        return self._begin([paced(spec, pace) for spec in self._fleet.specs])
 
     def answer(
         self, metrics_of: Callable[[Records], Metrics], warnings: Sequence[str] = ()
