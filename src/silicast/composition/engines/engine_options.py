@@ -8,6 +8,7 @@ option                        values               what it does
                               "off"                passes, reach the device; "off" is eager; one
                                                    that trains captures its layers in pieces but
                                                    for experts
+``cuda_graph_max_bs``         1 and more           sequences of the largest captured graph
 ``overlap``                   true, false          second streams (shared experts beside others)
 ``fused_all_reduce``          true, false          sums over ranks that also add and norm
 ``nvls``                      true, false          long sums are made in the NVLink switch
@@ -235,6 +236,20 @@ def _max_num_seqs(engine: Engine, value: Any) -> Engine:
     return _served(engine, "max_num_seqs", max_sequences=most)
 
 
+def _cuda_graph_max_bs(engine: Engine, value: Any) -> Engine:
+    name = "cuda_graph_max_bs"
+    most, table = int(_number(name, value, 1, MOST)), _serving(name, engine)
+    sizes = engine.launch.graph_batch_sizes
+    larger = range(max(sizes, default=0) + 32, most, 32)  # SGLang's steps above 512
+    captured = [*(size for size in (*sizes, *larger) if size < most), most]
+    boards = [msgspec.structs.replace(board, graph_rows=most) for board in table.boards]
+    return msgspec.structs.replace(
+        engine,
+        launch=msgspec.structs.replace(engine.launch, graph_batch_sizes=captured),
+        serving=msgspec.structs.replace(table, boards=boards),
+    )
+
+
 def _max_num_batched_tokens(engine: Engine, value: Any) -> Engine:
     name = "max_num_batched_tokens"
     tokens = 0 if value == -1 else int(_number(name, value, 1, MOST))
@@ -458,6 +473,8 @@ POLICY_SWITCHES = (
 ALIASES: Mapping[str, str] = {
     "scheduler": "policy",
     "chunk_tokens": "max_num_batched_tokens",
+    "max_cudagraph_capture_size": "cuda_graph_max_bs",
+    "cuda_graph_config.max_batch_size": "cuda_graph_max_bs",
     "max_running_requests": "max_num_seqs",
     "max_batch_size": "max_num_seqs",
     "chunked_prefill_size": "max_num_batched_tokens",
@@ -494,6 +511,7 @@ _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
     "loss_copies": _loss_copies,
     "async_scheduling": _async_scheduling,
     "cuda_graph": _cuda_graph,
+    "cuda_graph_max_bs": _cuda_graph_max_bs,
     "overlap": _overlap,
     "fused_all_reduce": _fused_all_reduce,
     "nvls": _nvls,

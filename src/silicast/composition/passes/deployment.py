@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
-from silicast.composition.engines.board_defaults import chunk_tokens_of
+from silicast.composition.engines.board_defaults import captured_sizes, chunk_tokens_of
 from silicast.composition.engines.engine import Engine
 from silicast.composition.step.machine import Machine
 from silicast.core.errors import SilicastError
@@ -98,7 +98,7 @@ def policy_of(
         extra_layers=engine.parallel.extra_layers,
         all_to_all=all_to_all,
         mixes_prefill=engine.parallel.mixes_prefill,
-        captured=tuple(engine.launch.graph_batch_sizes),
+        captured=captured_sizes(engine, machine.device, plan.tp),
         chunk_tokens=chunk_tokens_of(engine, machine.device),
         expert_multiples=multiples,
         host_layers=host_layers,
