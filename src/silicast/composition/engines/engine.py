@@ -387,7 +387,7 @@ class SwitchTable(Strict, frozen=True):
         recipes: value -> recipe of the weights that it asks for; online: values whose weights the
             engine quantises when it loads a checkpoint that is not.
         not_modelled: values that the engine knows and that are refused here; "*" = any other.
-        instead: value -> what to state instead of it.
+        instead: value -> what to state instead of it; likewise.
     """
 
     aliases: list[str] = []

@@ -11,6 +11,7 @@ option                        values               what it does
 ``cuda_graph_max_bs``         1 and more           sequences of the largest captured graph
 ``overlap``                   true, false          second streams (shared experts beside others)
 ``fused_all_reduce``          true, false          sums over ranks that also add and norm
+``custom_all_reduce``         true, false          sums by the engine's own kernels, else NCCL's
 ``nvls``                      true, false          long sums are made in the NVLink switch
 ``fused_routing``             true, false          one kernel chooses experts within groups
 ``fused_latent``              true, false          one product makes both latents of a layer
@@ -165,6 +166,12 @@ def _fused_routing(engine: Engine, value: Any) -> Engine:
 def _fused_latent(engine: Engine, value: Any) -> Engine:
     fusion = msgspec.structs.replace(engine.fusion, latent=_yes_or_no("fused_latent", value))
     return msgspec.structs.replace(engine, fusion=fusion)
+
+
+def _custom_all_reduce(engine: Engine, value: Any) -> Engine:
+    if _yes_or_no("custom_all_reduce", value):
+        return engine
+    return msgspec.structs.replace(_fused_all_reduce(engine, False), collectives="nccl")
 
 
 def _nvls(engine: Engine, value: Any) -> Engine:
@@ -514,6 +521,7 @@ _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
     "cuda_graph_max_bs": _cuda_graph_max_bs,
     "overlap": _overlap,
     "fused_all_reduce": _fused_all_reduce,
+    "custom_all_reduce": _custom_all_reduce,
     "nvls": _nvls,
     "fused_routing": _fused_routing,
     "fused_latent": _fused_latent,
@@ -556,6 +564,6 @@ QUEUE_OPTIONS = (
 
 OPTIONS = (
     *("async_scheduling", "cuda_graph", "overlap", "fused_all_reduce", "nvls", "fused_routing"),
-    "fused_latent",
+    *("fused_latent", "custom_all_reduce"),
 )
 """Switches of how a step runs."""

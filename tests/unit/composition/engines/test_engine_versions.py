@@ -176,6 +176,12 @@ def test_the_largest_captured_graph_can_be_stated() -> None:
         with_options(sglang, {"cuda_graph_max_bs": 0})
 
 
+def test_without_custom_all_reduce_sums_are_the_usual_library_s() -> None:
+    engine = with_options(find_engine("vllm"), {"custom_all_reduce": False})
+    assert (engine.collectives, engine.fusion.all_reduce_mb) == ("nccl", {})
+    assert with_options(find_engine("vllm"), {"custom_all_reduce": True}) == find_engine("vllm")
+
+
 def test_every_task_that_runs_an_engine_has_a_default_one() -> None:
     for task in ("inference", "serving", "graph", "training", "capacity", "plan"):
         assert default_engine(task), task
