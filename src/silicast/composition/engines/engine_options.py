@@ -11,7 +11,7 @@ option                        values               what it does
 ``cuda_graph_max_bs``         1 and more           sequences of the largest captured graph
 ``overlap``                   true, false          second streams (shared experts beside others)
 ``fused_all_reduce``          true, false          sums over ranks that also add and norm
-``custom_all_reduce``         true, false          sums by the engine's own kernels, else NCCL's
+``custom_all_reduce``         true, false          sums by the engine's kernels, else the usual
 ``nvls``                      true, false          long sums are made in the NVLink switch
 ``fused_routing``             true, false          one kernel chooses experts within groups
 ``fused_latent``              true, false          one product makes both latents of a layer
@@ -169,9 +169,11 @@ def _fused_latent(engine: Engine, value: Any) -> Engine:
 
 
 def _custom_all_reduce(engine: Engine, value: Any) -> Engine:
+    from silicast.communication.library import usual_library
+
     if _yes_or_no("custom_all_reduce", value):
         return engine
-    return msgspec.structs.replace(_fused_all_reduce(engine, False), collectives="nccl")
+    return msgspec.structs.replace(_fused_all_reduce(engine, False), collectives=usual_library())
 
 
 def _nvls(engine: Engine, value: Any) -> Engine:
@@ -247,7 +249,7 @@ def _cuda_graph_max_bs(engine: Engine, value: Any) -> Engine:
     name = "cuda_graph_max_bs"
     most, table = int(_number(name, value, 1, MOST)), _serving(name, engine)
     sizes = engine.launch.graph_batch_sizes
-    larger = range(max(sizes, default=0) + 32, most, 32)  # SGLang's steps above 512
+    larger = range(max(sizes, default=0) + 32, most, 32)
     captured = [*(size for size in (*sizes, *larger) if size < most), most]
     boards = [msgspec.structs.replace(board, graph_rows=most) for board in table.boards]
     return msgspec.structs.replace(

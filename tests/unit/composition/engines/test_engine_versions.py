@@ -85,7 +85,8 @@ def test_every_engine_names_known_options_and_predecessors() -> None:
             stated = {key for key, value in options.items() if not isinstance(value, dict)}
             assert stated <= set(OPTIONS) | set(engine.switches), name
         for bounds, newest_first in ((engine.before, True), (engine.from_, False)):
-            assert [*bounds] == sorted(bounds, key=release_of, reverse=newest_first), name
+            releases = [release_of(bound) or (0, 0, 0, 0.0) for bound in bounds]
+            assert releases == sorted(releases, reverse=newest_first), name
         for version, earlier in engine.earlier.items():
             assert release_of(version), name
             assert earlier in engine_index().names, name
