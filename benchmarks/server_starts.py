@@ -96,9 +96,9 @@ def row_of(server: Mapping[str, Any]) -> Tree:
     except SilicastError as error:
         return row | {"starts": False, "refusal": error.message}
     row |= {"starts": True, "tokens": tokens}
-    if not row["started"]:
-        return row
     printed = server.get("tokens") or server.get("blocks", 0) * BLOCK_TOKENS
+    if not (printed or "gib" in server):
+        return row
     ratio = gib / server["gib"] if "gib" in server else tokens / printed
     return row | {"printed": printed or round(tokens / ratio), "off_pct": 100.0 * (ratio - 1.0)}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Literal, final
+from typing import Any, Literal, final
 
 import msgspec
 
@@ -252,14 +252,16 @@ class BoardTable(Strict, frozen=True):
 
     Attributes:
         from_gib: memory of the boards from which on it holds, 2^30 bytes.
+        from_tp: tensor-parallel degree from which on it holds.
         not_on: beginnings of names of boards for which it does not; ``only_on``: of those for
             which alone it does, none = all.
         max_sequences, step_tokens: as of :class:`ServingTable`; 0 = not said here.
-        graph_rows: sequences of the largest captured graph, as far as memory is set aside for it.
+        graph_rows: sequences of the largest captured graph; 0 = as of :class:`LaunchTable`.
         set_aside_mib: least memory that is set aside.
     """
 
     from_gib: float
+    from_tp: int = 1
     not_on: list[str] = []
     only_on: list[str] = []
     max_sequences: int = 0
@@ -272,9 +274,9 @@ class SetAsideTable(Strict, frozen=True):
     """Memory that a server leaves to results and graphs, from which its share follows; 2^20 bytes.
 
     Attributes:
-        fixed_mib: in any case; ``token_mib``: on top, per new token of the largest step;
-            ``row_mib``: per sequence of the largest graph; ``group_row_mib``: likewise for each
-            group of attention_dp, where there are several; ``gpu_mib``: per device of a replica.
+        fixed_mib: in any case; ``gpu_mib``: per device of a replica; ``token_mib``: per new token
+            of the largest step; ``row_mib``: per sequence of the largest graph; ``group_row_mib``:
+            likewise for each group of attention_dp, where there are several.
     """
 
     fixed_mib: float = 0.0
@@ -327,29 +329,25 @@ class ServingTable(Strict, frozen=True):
 
     Attributes:
         policy: name of a scheduling policy (:mod:`silicast.serving.engines`).
-        max_sequences: most that run at once, by default; of all groups of attention_dp where
-            ``shares_sequences``.
+        max_sequences: most that run at once; of all groups together where ``shares_sequences``.
         step_tokens: most new tokens of a step; 0 = ``memory.prefill_chunk_tokens``.
         launch: what replaces it where the traffic is known; None = nothing.
         blocks: of the KV cache; 0 = what fits.
         state_pool: how states of recurrent layers share the cache's memory; None = as blocks.
         states: places for them; 0 = what the pool's share holds.
-        model_tokens: longest sequence, for which the cache must have room at the start; 0 = not
-            stated.
+        model_tokens: longest sequence, which the cache must hold at the start; 0 = not stated.
         boards: defaults that replace these; the last one that fits a board counts.
         set_aside: what the share of memory follows from, where nobody states it.
         front_us: what the front process, which takes one request after the other, does for one
             before the scheduler knows it: HTTP, templates.
         front_token_us: on top, per token of the prompt: tokenising.
         back_us: from the end of a step until the client has its token: text, streaming.
-        log_sd: log standard deviation of these times between hosts and versions.
-        room_log_sd: likewise of the room for the KV cache where no log states it: root mean square
-            of seven starts (docs/explanation/serving-engines.md, memory at the start).
+        log_sd: log standard deviation of these times between hosts and versions; room_log_sd: of
+            the room for the KV cache where no log states it (docs/explanation/serving-engines.md).
         prefix_caching: prompts that begin alike share blocks by default.
         options: further switches of the policy, by the engine's own names.
         host_link_share: of the rate of the link to the host's memory that copies of the cache have.
-        host_call_us: a call of the driver that copies one block of one layer, keys or values, where
-            the engine copies them so.
+        host_call_us: a call of the driver that copies one block of one layer, keys or values.
     """
 
     policy: str
@@ -389,7 +387,7 @@ class SwitchTable(Strict, frozen=True):
         recipes: value -> recipe of the weights that it asks for; online: values whose weights the
             engine quantises when it loads a checkpoint that is not.
         not_modelled: values that the engine knows and that are refused here; "*" = any other.
-        instead: value -> what to state instead of it.
+        instead: value -> what to state instead of it; likewise.
     """
 
     aliases: list[str] = []
@@ -445,9 +443,10 @@ class Engine(Strict, frozen=True):
             (:mod:`silicast.workload.models.weight_mix`); "" = checkpoints as they are.
         since: option -> the version that first had it on; earlier ones run without.
         earlier: version -> the engine that stands for those before it.
-        before: version -> options, of ours and its own switches, that hold in all releases before.
-        unmeasured: releases that nothing was measured of; the first that holds counts.
-        release_log_sd: the error that kernels share because the release is such a one.
+        before: version -> what holds in all releases before: options of ours, its own switches, and
+            tables of this file; newest first. ``from``: likewise from a release on; oldest first.
+        unmeasured: releases that nothing was measured of, the first that holds counts;
+            release_log_sd: the error that kernels share because of that.
         default_for: tasks that take this engine where a scenario names none.
         caveats: parts of it that are not modelled yet, in the warnings of every answer.
         sources: dotted field path -> origin of the number.
@@ -479,7 +478,8 @@ class Engine(Strict, frozen=True):
     weight_mix: str = ""
     since: dict[str, str] = {}
     earlier: dict[str, str] = {}
-    before: dict[str, dict[str, bool | int | float | str]] = {}
+    before: dict[str, dict[str, Any]] = {}
+    from_: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict, name="from")
     unmeasured: list[UnmeasuredTable] = []
     release_log_sd: float = 0.0
     default_for: list[str] = []

@@ -8,8 +8,10 @@ option                        values               what it does
                               "off"                passes, reach the device; "off" is eager; one
                                                    that trains captures its layers in pieces but
                                                    for experts
+``cuda_graph_max_bs``         1 and more           sequences of the largest captured graph
 ``overlap``                   true, false          second streams (shared experts beside others)
 ``fused_all_reduce``          true, false          sums over ranks that also add and norm
+``custom_all_reduce``         true, false          sums by the engine's kernels, else the usual
 ``nvls``                      true, false          long sums are made in the NVLink switch
 ``fused_routing``             true, false          one kernel chooses experts within groups
 ``fused_latent``              true, false          one product makes both latents of a layer
@@ -166,6 +168,14 @@ def _fused_latent(engine: Engine, value: Any) -> Engine:
     return msgspec.structs.replace(engine, fusion=fusion)
 
 
+def _custom_all_reduce(engine: Engine, value: Any) -> Engine:
+    from silicast.communication.library import usual_library
+
+    if _yes_or_no("custom_all_reduce", value):
+        return engine
+    return msgspec.structs.replace(_fused_all_reduce(engine, False), collectives=usual_library())
+
+
 def _nvls(engine: Engine, value: Any) -> Engine:
     return msgspec.structs.replace(engine, nvls=_yes_or_no("nvls", value))
 
@@ -233,6 +243,20 @@ def _served(engine: Engine, name: str, **fields: Any) -> Engine:
 def _max_num_seqs(engine: Engine, value: Any) -> Engine:
     most = int(_number("max_num_seqs", value, 1, MOST))
     return _served(engine, "max_num_seqs", max_sequences=most)
+
+
+def _cuda_graph_max_bs(engine: Engine, value: Any) -> Engine:
+    name = "cuda_graph_max_bs"
+    most, table = int(_number(name, value, 1, MOST)), _serving(name, engine)
+    sizes = engine.launch.graph_batch_sizes
+    larger = range(max(sizes, default=0) + 32, most, 32)
+    captured = [*(size for size in (*sizes, *larger) if size < most), most]
+    boards = [msgspec.structs.replace(board, graph_rows=most) for board in table.boards]
+    return msgspec.structs.replace(
+        engine,
+        launch=msgspec.structs.replace(engine.launch, graph_batch_sizes=captured),
+        serving=msgspec.structs.replace(table, boards=boards),
+    )
 
 
 def _max_num_batched_tokens(engine: Engine, value: Any) -> Engine:
@@ -458,6 +482,8 @@ POLICY_SWITCHES = (
 ALIASES: Mapping[str, str] = {
     "scheduler": "policy",
     "chunk_tokens": "max_num_batched_tokens",
+    "max_cudagraph_capture_size": "cuda_graph_max_bs",
+    "cuda_graph_config.max_batch_size": "cuda_graph_max_bs",
     "max_running_requests": "max_num_seqs",
     "max_batch_size": "max_num_seqs",
     "chunked_prefill_size": "max_num_batched_tokens",
@@ -494,8 +520,10 @@ _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
     "loss_copies": _loss_copies,
     "async_scheduling": _async_scheduling,
     "cuda_graph": _cuda_graph,
+    "cuda_graph_max_bs": _cuda_graph_max_bs,
     "overlap": _overlap,
     "fused_all_reduce": _fused_all_reduce,
+    "custom_all_reduce": _custom_all_reduce,
     "nvls": _nvls,
     "fused_routing": _fused_routing,
     "fused_latent": _fused_latent,
@@ -538,6 +566,6 @@ QUEUE_OPTIONS = (
 
 OPTIONS = (
     *("async_scheduling", "cuda_graph", "overlap", "fused_all_reduce", "nvls", "fused_routing"),
-    "fused_latent",
+    *("fused_latent", "custom_all_reduce"),
 )
 """Switches of how a step runs."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from silicast.composition.engines.engine import Engine, find_engine
+from silicast.composition.engines.engine import FOLDER, Engine, find_engine
 from silicast.composition.engines.engine_options import with_options
 from silicast.composition.engines.switches import choose, is_switch
-from silicast.core.releases import is_before
+from silicast.core.compiled import PAGES
+from silicast.core.decode import decode
+from silicast.core.releases import is_before, is_within
 
 
 def as_of(engine: Engine, version: str) -> Engine:
@@ -22,6 +25,8 @@ def as_of(engine: Engine, version: str) -> Engine:
     False
     >>> as_of(find_engine("vllm"), "0.2.0").release_log_sd
     0.26
+    >>> [as_of(find_engine("vllm"), v).memory.usable_fraction for v in ("0.19", "0.20.1")]
+    [0.9, 0.92]
     """
     file = _with_launch(_file_of(engine, version), version)
     for releases in engine.unmeasured:
@@ -47,27 +52,69 @@ def _file_of(engine: Engine, version: str) -> Engine:
             file = _file_of(find_engine(earlier), version)
             switches = file.switches or engine.switches, file.backends or engine.backends
             return msgspec.structs.replace(file, switches=switches[0], backends=switches[1])
-    options = dict[str, Any]()
-    for bound, others in engine.before.items():
-        options |= others if is_before(version, bound) else {}
+    engine, options = _with_tables(engine, version), dict[str, Any]()
+    for name, value in _stated(engine, version):
+        if not _is_table(value):
+            options[name] = value
     options |= dict.fromkeys(lacking(engine, version), False)
     usual = {name: value for name, value in options.items() if is_switch(engine, name)}
     ours = {name: value for name, value in options.items() if name not in usual}
     return with_options(choose(engine, usual).engine, ours)
 
 
+def _stated(engine: Engine, version: str) -> Iterator[tuple[str, Any]]:
+    """What the file says about a version alone, the nearest bound last."""
+    for bound, others in engine.before.items():
+        if is_before(version, bound):
+            yield from others.items()
+    for bound, others in engine.from_.items():
+        if is_within(version, bound, ""):
+            yield from others.items()
+
+
+def _with_tables(engine: Engine, version: str) -> Engine:
+    """The engine with the tables of its file as they are in a version.
+
+    Raises:
+        SilicastError: the file states a field that an engine does not have.
+    """
+    tables = [(name, value) for name, value in _stated(engine, version) if _is_table(value)]
+    if not tables:
+        return engine
+    tree = msgspec.to_builtins(engine)
+    for name, table in tables:
+        tree[name] = _merged(tree.get(name), table)
+    return decode(tree, Engine, file=engine.name, page=PAGES[FOLDER])
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _merged(usual: Any, other: Any) -> Any:
+    """A table with what another one states; what is no table is replaced."""
+    if not (_is_table(usual) and _is_table(other)):
+        return other
+    return usual | {name: _merged(usual.get(name), value) for name, value in other.items()}
+
+
 def otherwise(engine: Engine, version: str) -> tuple[str, ...]:
-    """What an earlier version does otherwise, in words: "option = value"."""
-    return tuple(
-        f"{name} = {_word(value)}"
-        for bound, options in engine.before.items()
-        if is_before(version, bound)
-        for name, value in options.items()
-    )
+    """What another version does otherwise, in words: "option = value"."""
+    words = dict[str, str]()
+    for name, value in _stated(engine, version):
+        words |= dict(_words(name, value))
+    return tuple(words.values())
 
 
-def _word(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _words(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Name and text of each number and word below a name."""
+    if _is_table(value):
+        for key, each in value.items():
+            yield from _words(f"{name}.{key}", each)
+    elif isinstance(value, list):
+        yield name, f"its own {name}"
+    else:
+        yield name, f"{name} = {str(value).lower() if isinstance(value, bool) else value}"
 
 
 def lacking(engine: Engine, version: str) -> tuple[str, ...]:

@@ -229,8 +229,8 @@ def _check_value(engine: Engine, name: str, switch: str, value: str, *, known: b
     table, field = engine.switches[switch], f"engine.options.{name}"
     if known or value in table.sets or value in table.recipes:
         return
-    if value in table.instead:
-        raise unmodelled(f"{value} is not modelled as such", field, table.instead[value])
+    if instead := table.instead.get(value, table.instead.get("*", "")):
+        raise unmodelled(f"{value} is not modelled as such", field, instead)
     if value in table.not_modelled or "*" in table.not_modelled:
         raise unmodelled(f"{value} is not modelled yet", field, _others(engine, switch))
     known_values = _values(engine, switch)

@@ -102,7 +102,7 @@ def policy_of(
         extra_layers=engine.parallel.extra_layers,
         all_to_all=all_to_all,
         mixes_prefill=engine.parallel.mixes_prefill,
-        captured=tuple(engine.launch.graph_batch_sizes),
+        captured=captured_sizes(engine, machine.device, plan.tp),
         chunk_tokens=chunk_tokens_of(engine, machine.device),
         expert_multiples=multiples,
         host_layers=host_layers,
@@ -147,11 +147,11 @@ def _in_host_memory(machine: Machine, model: ModelConfig, plan: Plan) -> tuple[i
 GIB = float(1 << 30)
 
 
-def board_of(table: ServingTable, device: Device) -> BoardTable:
-    """The defaults for a device: of the last entry that is about it."""
+def board_of(table: ServingTable, device: Device, tp: int = 1) -> BoardTable:
+    """The defaults for a device under a tensor-parallel degree: of the last entry about them."""
     board_table = BoardTable(0.0)
     for board in table.boards:
-        if device.dram.capacity_bytes < board.from_gib * GIB:
+        if device.dram.capacity_bytes < board.from_gib * GIB or tp < board.from_tp:
             continue
         if board.only_on and not device.name.startswith(tuple(board.only_on)):
             continue
@@ -166,6 +166,20 @@ def chunk_tokens_of(engine: Engine, device: Device) -> int:
     if stated or table is None:
         return stated
     return board_of(table, device).step_tokens or table.step_tokens
+
+
+def captured_sizes(engine: Engine, device: Device, tp: int) -> tuple[int, ...]:
+    """Batch sizes that graphs are captured for, on a device under a tensor-parallel degree.
+
+    >>> from silicast.composition.engines.engine import find_engine
+    >>> from silicast.hardware.catalog import find_device
+    >>> sglang, board = find_engine("sglang"), find_device("RTX 4090")
+    >>> [captured_sizes(sglang, board, tp)[-1] for tp in (1, 4)]
+    [48, 160]
+    """
+    sizes, table = engine.launch.graph_batch_sizes, engine.serving
+    most = board_of(table, device, tp).graph_rows if table is not None else 0
+    return tuple(size for size in sizes if not most or size <= most)
 
 
 def with_copies(model: ModelConfig, plan: Plan, engine: Engine) -> tuple[ModelConfig, list[str]]:

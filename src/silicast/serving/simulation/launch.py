@@ -68,7 +68,7 @@ def limits_of(
         SilicastError: the engine does not serve, or the model does not fit.
     """
     table = serving_table(deployment)
-    board = board_of(table, deployment.device)
+    board = board_of(table, deployment.device, deployment.plan.tp)
     groups = deployment.plan.attention_dp
     memory = deployment.engine.memory
     sequences = board.max_sequences or table.max_sequences
@@ -107,14 +107,19 @@ def limits_of(
 def start_of(deployment: Deployment, limits: Limits) -> ServerStart:
     """The start that gave a deployment these limits."""
     table = serving_table(deployment)
-    share = _share(table, board_of(table, deployment.device), deployment, limits.step_tokens)
+    share = _share(
+        table,
+        board_of(table, deployment.device, deployment.plan.tp),
+        deployment,
+        limits.step_tokens,
+    )
     return ServerStart(deployment, limits.sequences, limits.step_tokens, share)
 
 
 def usual_sequences(deployment: Deployment) -> int:
     """Most sequences of a group of ranks where nobody states them; 0 = somebody did."""
     table = serving_table(deployment)
-    return board_of(table, deployment.device).max_sequences
+    return board_of(table, deployment.device, deployment.plan.tp).max_sequences
 
 
 def host_link(deployment: Deployment) -> HostLink | None:

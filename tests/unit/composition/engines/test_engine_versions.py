@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from silicast.composition.engines.engine import default_engine, engine_index, find_engine
-from silicast.composition.engines.engine_options import OPTIONS
+from silicast.composition.engines.engine_options import OPTIONS, with_options
 from silicast.composition.engines.engine_versions import as_of, lacking, otherwise
-from silicast.composition.passes.deployment import Deployment
+from silicast.composition.passes.deployment import Deployment, board_of, captured_sizes
 from silicast.composition.step.machine import Machine
 from silicast.composition.step.step import StepModel
+from silicast.core.errors import SilicastError
 from silicast.core.releases import release_of
 from silicast.hardware.catalog import find_device
 from silicast.workload.models.lookup import find_model
@@ -70,7 +72,7 @@ def test_releases_of_vllm_have_their_own_graphs_streams_and_routing() -> None:
         ("graph", False, True),
         ("graph", True, True),
     ]
-    assert otherwise(vllm, "0.11") == ("overlap = false",)
+    assert otherwise(vllm, "0.11") == ("overlap = false", "its own launch.graph_batch_sizes")
     assert otherwise(vllm, "0.12") == ()
 
 
@@ -78,11 +80,106 @@ def test_every_engine_names_known_options_and_predecessors() -> None:
     for name in engine_index().names:
         engine = find_engine(name)
         assert set(engine.since) <= set(OPTIONS), name
-        for options in engine.before.values():
-            assert set(options) <= set(OPTIONS) | set(engine.switches), name
+        for options in (*engine.before.values(), *engine.from_.values()):
+            stated = {key for key, value in options.items() if not isinstance(value, dict)}
+            assert stated <= set(OPTIONS) | set(engine.switches), name
+        for bounds, newest_first in ((engine.before, True), (engine.from_, False)):
+            releases = [release_of(bound) or (0, 0, 0, 0.0) for bound in bounds]
+            assert releases == sorted(releases, reverse=newest_first), name
         for version, earlier in engine.earlier.items():
             assert release_of(version), name
             assert earlier in engine_index().names, name
+
+
+@pytest.mark.parametrize(
+    ("version", "share", "padded", "a100", "b200_tokens", "b200_graph", "b200_attention"),
+    [
+        ("0.8.5", 0.9, 264, 1024, 8192, 512, "fa2"),
+        ("0.9.2", 0.9, 264, 0, 8192, 512, "trtllm"),
+        ("0.11.0", 0.9, 264, 0, 8192, 512, "trtllm"),
+        ("0.12.0", 0.9, 272, 0, 8192, 512, "trtllm"),
+        ("", 0.9, 272, 0, 8192, 512, "trtllm"),
+        ("0.20.0", 0.92, 272, 0, 8192, 512, "trtllm"),
+        ("0.33.0", 0.92, 272, 0, 16384, 1024, "trtllm"),
+    ],
+)
+def test_defaults_of_vllm_are_those_of_its_release(
+    version: str, share: float, padded: int, a100: int, b200_tokens: int, b200_graph: int,
+    b200_attention: str,
+) -> None:  # fmt: skip
+    """As its packages have them (config, engine/arg_utils.py, platforms/cuda.py)."""
+    engine, b200 = as_of(find_engine("vllm"), version), find_device("B200")
+    assert engine.serving is not None
+    assert engine.memory.usable_fraction == share
+    assert min(s for s in captured_sizes(engine, find_device("H100"), 1) if s >= 260) == padded
+    assert board_of(engine.serving, find_device("A100")).max_sequences == a100
+    assert board_of(engine.serving, b200).step_tokens == b200_tokens
+    assert captured_sizes(engine, b200, 1)[-1] == b200_graph
+    assert captured_sizes(engine, find_device("H100"), 1)[-1] == 512
+    assert engine.kernels.library("attention_decode", "blackwell") == b200_attention
+    assert engine.kernels.library("attention_decode", "hopper") == "fa3"
+
+
+@pytest.mark.parametrize(
+    ("version", "board", "tp", "most"),
+    [
+        ("0.4.7", "RTX 4090", 1, 8), ("0.4.7", "H100", 1, 160), ("0.4.7", "H200", 8, 256),
+        ("0.5.9", "RTX 4090", 2, 24), ("0.5.9", "RTX 4090", 4, 80), ("0.5.23", "RTX 4090", 2, 48),
+        ("", "RTX 4090", 4, 160), ("", "L40S", 1, 32), ("", "H100", 2, 256), ("", "H100", 4, 512),
+        ("", "B200", 1, 512),
+    ],
+)  # fmt: skip
+def test_sglang_captures_graphs_by_board_degree_and_release(
+    version: str, board: str, tp: int, most: int
+) -> None:
+    """As server_args.py of its packages has it."""
+    engine = as_of(find_engine("sglang"), version)
+    assert captured_sizes(engine, find_device(board), tp)[-1] == most
+
+
+def test_tables_of_a_release_change_what_they_state_alone() -> None:
+    plain = msgspec.structs.replace(
+        find_engine("vllm"), since={}, earlier={}, unmeasured=[], from_={}, before={}
+    )
+    tables = {
+        "0.9": {"launch": {"decode": "stream"}, "host": {"step_us": 1.0}},
+        "0.8": {"host": {"step_us": 2.0}},
+    }
+    engine = msgspec.structs.replace(plain, before=tables)
+    for version, decode, step_us in (("0.7", "stream", 2.0), ("0.8", "stream", 1.0)):
+        result = as_of(engine, version)
+        assert (result.launch.decode, result.host.step_us) == (decode, step_us)
+        assert result.launch.graph_batch_sizes == plain.launch.graph_batch_sizes
+        host = msgspec.structs.replace(result.host, step_us=plain.host.step_us)
+        assert host == plain.host
+        assert result.kernels == plain.kernels
+    assert as_of(engine, "0.9").host == plain.host
+
+
+def test_a_table_of_a_release_with_a_wrong_field_is_refused_where_it_is_asked_for() -> None:
+    vllm = find_engine("vllm")
+    wrong = msgspec.structs.replace(vllm, before={"0.9": {"launch": {"graph_batch_size": [1]}}})
+    assert as_of(wrong, "0.9") is not None
+    with pytest.raises(SilicastError, match=r"launch\.graph_batch_size") as caught:
+        as_of(wrong, "0.8.5")
+    assert "graph_batch_sizes" in caught.value.hint
+
+
+def test_the_largest_captured_graph_can_be_stated() -> None:
+    sglang, board = find_engine("sglang"), find_device("RTX 4090")
+    for name, most in (("cuda_graph_max_bs", 100), ("max_cudagraph_capture_size", 600)):
+        engine = with_options(sglang, {name: most})
+        sizes = captured_sizes(engine, board, 1)
+        assert sizes[-1] == most
+        assert list(sizes) == sorted(set(sizes))
+    with pytest.raises(SilicastError, match=r"cuda_graph_max_bs"):
+        with_options(sglang, {"cuda_graph_max_bs": 0})
+
+
+def test_without_custom_all_reduce_sums_are_the_usual_library_s() -> None:
+    engine = with_options(find_engine("vllm"), {"custom_all_reduce": False})
+    assert (engine.collectives, engine.fusion.all_reduce_mb) == ("nccl", {})
+    assert with_options(find_engine("vllm"), {"custom_all_reduce": True}) == find_engine("vllm")
 
 
 def test_every_task_that_runs_an_engine_has_a_default_one() -> None:

@@ -63,11 +63,42 @@ def test_attention_back_ends_by_board() -> None:
     assert kernels.library("attention_prefill", "hopper") == "triton"
 
 
+@pytest.mark.parametrize(
+    ("switches", "board", "library"),
+    [
+        ({"VLLM_FLASH_ATTN_VERSION": 2}, "hopper", "fa2"),
+        ({"VLLM_FLASH_ATTN_VERSION": "3"}, "hopper", "fa3"),
+        ({"VLLM_USE_TRTLLM_ATTENTION": 0}, "blackwell", "flashinfer"),
+        ({"VLLM_USE_TRTLLM_ATTENTION": 1}, "blackwell", "trtllm"),
+        ({"VLLM_ROCM_USE_AITER": 1}, "cdna3", "aiter"),
+    ],
+)
+def test_variables_that_choose_attention(
+    switches: dict[str, Any], board: str, library: str
+) -> None:
+    kernels = choose(find_engine("vllm"), switches, "0.12.0").engine.kernels
+    assert kernels.library("attention_decode", board) == library
+
+
+def test_a_variable_for_other_boards_changes_nothing() -> None:
+    for switches in ({"VLLM_ROCM_USE_AITER": 1}, {"VLLM_USE_TRTLLM_ATTENTION": 0}):
+        engine, remarks = checked("Mixtral-8x7B", "H100", "bf16", **switches)
+        assert engine.kernels == find_engine("vllm").kernels
+        assert "changes nothing here" in remarks[0]
+
+
 def test_options_of_ours_that_mean_the_same() -> None:
     assert choose(find_engine("vllm"), {"enforce_eager": True}).options == {"cuda_graph": "off"}
     assert choose(find_engine("vllm"), {"enforce_eager": False}).options == {}
     sglang = choose(find_engine("sglang"), {"disable_overlap_schedule": True})
     assert sglang.options == {"async_scheduling": False}
+    for switch, value, options in (
+        ("disable_custom_all_reduce", True, {"custom_all_reduce": False}),
+        ("VLLM_DISABLE_SHARED_EXPERTS_STREAM", 1, {"overlap": False}),
+        ("VLLM_USE_FUSED_MOE_GROUPED_TOPK", 0, {"fused_routing": False}),
+        ("VLLM_USE_FUSED_MOE_GROUPED_TOPK", 1, {}),
+    ):
+        assert choose(find_engine("vllm"), {switch: value}, "0.19").options == options
     assert not is_switch(find_engine("vllm"), "max_num_seqs")
 
 
@@ -83,7 +114,12 @@ def test_options_of_ours_that_mean_the_same() -> None:
         ("vllm", {"VLLM_MXFP4_USE_MARLIN": 1}, "0.9.2", ["0.9.2", "0.10.1", "0.24"]),
         ("vllm", {"moe_backend": "marln"}, "", ["marln", "marlin"]),
         ("vllm", {"moe_backend": "humming"}, "", ["humming", "not modelled", "triton"]),
-        ("vllm", {"cpu_offload_gb": 10}, "", ["10", "not modelled"]),
+        ("vllm", {"cpu_offload_gb": 10}, "", ["10", "not modelled", "smaller format"]),
+        ("vllm", {"VLLM_USE_V1": 0}, "0.9.2", ["vllm-v0"]),
+        ("vllm", {"VLLM_USE_V1": 0}, "0.12.0", ["0.12.0", "0.8"]),
+        ("vllm", {"VLLM_FLASH_ATTN_VERSION": 2}, "0.19", ["0.19", "0.15"]),
+        ("vllm", {"VLLM_FLASH_ATTN_VERSION": 2, "VLLM_ATTENTION_BACKEND": "FLASHINFER"}, "0.11",
+         ["VLLM_FLASH_ATTN_VERSION", "VLLM_ATTENTION_BACKEND"]),
         ("vllm", {"kv_connector": "NixlConnector"}, "", ["pools"]),
         ("sglang", {"moe_runner_backend": "triton"}, "0.4.7", ["0.4.7", "0.5.3"]),
     ],
