@@ -144,7 +144,7 @@ def scenario_of(row: Mapping[str, Any], source: str, micro: int) -> dict[str, An
         "seq_len": int(row["seq"]),
         "micro_batch": micro,
         "global_batch": int(row["global_batch"]),
-        "optimizer": "adam",
+        "optimizer": "decoupled_adamw" if source == "MosaicML" else "adam",
     }
     recompute = {"selective-attn": "selective"}.get(row["recompute"], row["recompute"])
     if recompute in ("none", "selective", "full") or (recompute or "").startswith("selective:"):
