@@ -159,7 +159,7 @@ class _ScriptReader:
         self.of_call = of_call
         self.functions: frozenset[str] = frozenset()
         self.calls: dict[str, list[list[str]]] = {}
-        self.own: _Variables = {}
+        self.call_arguments: _Variables = {}
         self.depth = 0
         self.branched: dict[str, None] = {}
         self.missing: dict[str, None] = {}
@@ -204,13 +204,13 @@ class _ScriptReader:
         elif "{" in (first, last):
             self.depth += 1
         words = self.of_call.get(self.function)
-        self.own = {} if words is None else positional(words)
+        self.call_arguments = {} if words is None else positional(words)
 
     def expanded_runs(self) -> Iterator[list[str]]:
         """Words of all commands, in the end: the last assignment of a name counts."""
         outer = self.variables
-        for tokens, own in self.runs:
-            self.variables = {**outer, **own}
+        for tokens, arguments in self.runs:
+            self.variables = {**outer, **arguments}
             yield from self.expanded(tokens)
         self.variables = outer
 
@@ -237,7 +237,7 @@ class _ScriptReader:
                 self.count(given)
                 before = self.calls.setdefault(head, [])
                 before += [given] if given not in before else []
-            self.runs += [] if head in _PRINTS else [(tokens, self.own)]
+            self.runs += [] if head in _PRINTS else [(tokens, self.call_arguments)]
             if command.target is not None:
                 self.files.append(_Write(command.target, _echoed(tokens), command.appends))
 
@@ -445,7 +445,7 @@ class _ScriptReader:
         match = _BRACED.fullmatch(used[2:-1] if used[1] == "{" else used[1:])
         if match is None:
             return None
-        value = self.own.get(match[1], self.variables.get(match[1]))
+        value = self.call_arguments.get(match[1], self.variables.get(match[1]))
         if value is None and match[1] in ("@", "*"):
             value = []  # the script is started without arguments of its own
         if isinstance(value, list) and "[*]" in used:
