@@ -67,7 +67,7 @@ def _newest(rows: Iterable[Mapping[str, Any]]) -> set[str]:
         "ep", "etp", "sp", "zero", "micro_batch", "global_batch", "precision", "recompute",
     )  # fmt: skip
     for row in rows:
-        key = tuple(row[name] for name in fields)
+        key = tuple(_as_usual(row, name) for name in fields)
         if row["source"] != "NVIDIA-NeMo/Megatron-Bridge":
             key = (*key, row["config_id"])
         if key not in remaining or _release(row) > _release(remaining[key]):
@@ -75,9 +75,20 @@ def _newest(rows: Iterable[Mapping[str, Any]]) -> set[str]:
     return {row["config_id"] for row in remaining.values()}
 
 
+def _as_usual(row: Mapping[str, Any], name: str) -> Any:
+    """A field of a row: a degree that one release's table leaves out and another states as 1, and
+    one name of a format that two tables print differently (MXFP8, FP8-MX).
+    """
+    value = row[name]
+    if name == "precision" and row["precision_family"] == "mxfp8":
+        return "MXFP8"
+    stages = name == "vp" and (row["pp"] or 1) == 1
+    return 1 if stages or (name in ("cp", "ep", "etp") and value is None) else value
+
+
 def _release(row: Mapping[str, Any]) -> str:
     _, _, text = row["source_ref"].partition("[")
-    return str(text)
+    return str(text).partition(" ")[0]
 
 
 def step_s(rows: Sequence[Mapping[str, Any]]) -> float | None:
@@ -119,6 +130,7 @@ def _case(rows: Sequence[Mapping[str, Any]], calculon: Mapping[str, Any] | None)
             "gpus": _band(int(row["n_gpus"])),
             "format": row["precision_family"],
             "recompute": row["recompute"] or "not stated",
+            "release": _release(row) or "not stated",
             "name": row["config_id"],
         },
         peers={"step_time_s": peers},
@@ -144,7 +156,7 @@ def scenario_of(row: Mapping[str, Any], source: str, micro: int) -> dict[str, An
         "seq_len": int(row["seq"]),
         "micro_batch": micro,
         "global_batch": int(row["global_batch"]),
-        "optimizer": "adam",
+        "optimizer": "decoupled_adamw" if source == "MosaicML" else "adam",
     }
     recompute = {"selective-attn": "selective"}.get(row["recompute"], row["recompute"])
     if recompute in ("none", "selective", "full") or (recompute or "").startswith("selective:"):

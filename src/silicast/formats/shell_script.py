@@ -5,8 +5,8 @@ without quotes, ``${NAME:-default}``, sums and products in ``$(( ))``, quotes, c
 lines, ``set --``, ``eval`` and ``bash -c``; here-documents that ``read`` puts into a variable or
 that are written to a file, and what ``$(cat <<X)``, ``$(echo words)`` and functions print; ``if``,
 ``case`` and ``&&`` where the values of their variables say which way they go
-(:mod:`silicast.formats.shell_branches`). What ``#SBATCH`` lines ask for are the variables that
-Slurm sets. The last assignment of a name counts.
+(:mod:`silicast.formats.shell_branches`); functions with the arguments of each call. What
+``#SBATCH`` lines ask for are the variables that Slurm sets. The last assignment of a name counts.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ from silicast.formats._shell_lexer import (
     closing_bracket,
     commands,
 )
+from silicast.formats._shell_sums import integer_of
 from silicast.formats.shell_branches import CONDITIONS, Branches
 
 MAX_EXPANDED = 1 << 20
-MAX_INTEGER = 1 << 63
 MOST_NESTED = 8
 """Defaults in defaults, and scripts in scripts."""
 _DECLARES = frozenset(("export", "declare", "local", "readonly", "typeset"))
 _BEFORE = frozenset(("{", "!", "time", "exec", "nohup"))
 """Words before a command that runs as if it stood alone."""
+_Variables = dict[str, str | list[str]]
 _PRINTS = frozenset(("echo", "printf"))
 _OF_PRINTS = frozenset(("-n", "-e", "%s", "%s\\n", "%s "))
 _WRITERS = frozenset(("cat", "tee"))
@@ -49,11 +50,11 @@ _LAUNCHERS = frozenset(("srun", "mpirun", "mpiexec"))
 _PROGRAM = re.compile(r"(?:.*/)?(?:python[\d.]*|torchrun|deepspeed|bash|sh)|.*\.py")
 """No value of an option before it."""
 _SHORT = {"-N": "--nodes", "-n": "--ntasks", "-np": "--ntasks"}
+_FUNCTION = re.compile(r"\bfunction\s+([\w-]+)|([\w-]+)\s*\(\)")
 _SLURM = "#SBATCH"
 _LONGEST_LINE = 1000
 _USED = re.compile(r"\$(?:[({@*]|[A-Za-z_]\w*|\d)")
 _BRACED = re.compile(r"([A-Za-z_]\w*|\d+|[@*])(?:\[[@*]\])?(?::?[-=](?P<default>.*))?", re.DOTALL)
-_NUMBERS = re.compile(r"\s*(?:(\d+)|([-+*/%()]))")
 
 
 @final
@@ -92,13 +93,22 @@ class Script:
         >>> script.command()
         ['python', 'x.py', '--tp', '2', '--bf16']
         """
-        reader = _ScriptReader({**of_slurm(text), **given}, frozenset(given))
-        reader.read(text)
-        # Expanded in the end: the last assignment of a name counts.
-        runs = [words for tokens in reader.runs for words in reader.expanded(tokens)]
+        runs: dict[tuple[str, ...], list[str]] = {}
+        calls: Mapping[str, list[list[str]]] = {}
+        number = 0
+        for _ in range(MOST_NESTED):  # a function stands before what calls it: read again with that
+            of_call = {name: each[min(number, len(each) - 1)] for name, each in calls.items()}
+            reader = _ScriptReader({**of_slurm(text), **given}, frozenset(given), of_call)
+            reader.read(text)
+            number = number + 1 if reader.calls == calls else 0
+            runs = runs if number > 1 else {}
+            runs |= {tuple(words): words for words in reader.expanded_runs()}
+            if number and number >= max(map(len, calls.values()), default=0):
+                break
+            calls = reader.calls
         return Script(
             reader.variables,
-            tuple(runs),
+            tuple(runs.values()),
             tuple(reader.branched),
             tuple(reader.missing),
             reader.looped,
@@ -138,13 +148,23 @@ class _Write:
 class _ScriptReader:
     """Commands of a script read one by one; what all expansions together hold is bounded."""
 
-    def __init__(self, given: Mapping[str, str], fixed: frozenset[str]) -> None:
+    def __init__(
+        self,
+        given: Mapping[str, str],
+        fixed: frozenset[str],
+        of_call: Mapping[str, list[str]] = MappingProxyType({}),
+    ) -> None:
         self.variables: dict[str, str | list[str]] = dict(given)
         self.fixed = fixed
+        self.of_call = of_call
+        self.functions: frozenset[str] = frozenset()
+        self.calls: dict[str, list[list[str]]] = {}
+        self.call_arguments: _Variables = {}
+        self.depth = 0
         self.branched: dict[str, None] = {}
         self.missing: dict[str, None] = {}
         self.looped: dict[str, list[str]] = {}
-        self.runs: list[list[Token]] = []
+        self.runs: list[tuple[list[Token], _Variables]] = []
         self.files: list[_Write] = []
         self.piped: Word | None = None
         self.printed: dict[str, list[list[Token]]] = {}
@@ -154,6 +174,7 @@ class _ScriptReader:
 
     def read(self, text: str) -> None:
         before = ""
+        self.functions = frozenset(m[1] or m[2] for m in _FUNCTION.finditer(text))
         for command in commands(text):
             piped, self.piped = self.piped, None
             if command.joined.endswith("()"):
@@ -163,10 +184,9 @@ class _ScriptReader:
                 tokens = tokens[1:]
             head = _plain(tokens[0]) if tokens else ""
             before = _plain(command.tokens[-1])
-            if before == "}":
-                self.function = ""
-            elif head == "function" and len(tokens) > 1:
+            if head == "function" and len(tokens) > 1:
                 self.function = _plain(tokens[1])
+            self.bracket(_plain(command.tokens[0]), before)
             if head == "for":
                 self.loop(tokens)
             elif head in CONDITIONS or not tokens or not self.branches.runs:
@@ -174,6 +194,25 @@ class _ScriptReader:
             else:
                 document = command.document or (piped if command.joined in _PIPES else None)
                 self.command(replace(command, tokens=tokens, document=document), head)
+
+    def bracket(self, first: str, last: str) -> None:
+        """Counts curly brackets: the outermost of a function ends it."""
+        if first == "}":
+            self.depth = max(self.depth - 1, 0)
+            if not self.depth:
+                self.function = ""
+        elif "{" in (first, last):
+            self.depth += 1
+        words = self.of_call.get(self.function)
+        self.call_arguments = {} if words is None else positional(words)
+
+    def expanded_runs(self) -> Iterator[list[str]]:
+        """Words of all commands, in the end: the last assignment of a name counts."""
+        outer = self.variables
+        for tokens, arguments in self.runs:
+            self.variables = {**outer, **arguments}
+            yield from self.expanded(tokens)
+        self.variables = outer
 
     def command(self, command: Command, head: str) -> None:
         tokens = command.tokens
@@ -193,7 +232,12 @@ class _ScriptReader:
         elif head in _PRINTS and command.target is None:
             self.printed.setdefault(self.function, []).append(tokens)
         elif head not in _DECLARES:
-            self.runs += [] if head in _PRINTS else [tokens]
+            if head in self.functions and len(words) > 1:
+                given = [field for word in words[1:] for field in self.fields(word)]
+                self.count(given)
+                before = self.calls.setdefault(head, [])
+                before += [given] if given not in before else []
+            self.runs += [] if head in _PRINTS else [(tokens, self.call_arguments)]
             if command.target is not None:
                 self.files.append(_Write(command.target, _echoed(tokens), command.appends))
 
@@ -268,8 +312,7 @@ class _ScriptReader:
             return
         words = [f for token in tokens[1:] if isinstance(token, tuple) for f in self.fields(token)]
         self.count(words)
-        self.variables |= {"@": words, "*": words}
-        self.variables |= {str(number): word for number, word in enumerate(words[:9], 1)}
+        self.variables |= positional(words)
 
     def defaults(self, tokens: Sequence[Token]) -> None:
         """``: ${NAME:=value}`` sets a variable that has no value."""
@@ -402,7 +445,9 @@ class _ScriptReader:
         match = _BRACED.fullmatch(used[2:-1] if used[1] == "{" else used[1:])
         if match is None:
             return None
-        value = self.variables.get(match[1])
+        value = self.call_arguments.get(match[1], self.variables.get(match[1]))
+        if value is None and match[1] in ("@", "*"):
+            value = []  # the script is started without arguments of its own
         if isinstance(value, list) and "[*]" in used:
             value = " ".join(value)
         if value is None and match["default"] is not None and nested < MOST_NESTED:
@@ -418,6 +463,12 @@ class _ScriptReader:
             return value if isinstance(value, str) else name[0]
 
         return re.sub(r"\$?\{?\b([A-Za-z_]\w*)\b\}?", number, text[:200])
+
+
+def positional(words: list[str]) -> _Variables:
+    """Variables by which a script or a function reads its arguments."""
+    numbered = {str(number): word for number, word in enumerate(words[:9], 1)}
+    return {"@": words, "*": words, **numbered}
 
 
 def _joined(pieces: Iterator[tuple[str | list[str], bool]]) -> str:
@@ -503,62 +554,6 @@ def of_slurm(text: str) -> dict[str, str]:
         for variable in names[name]
         if number.isdigit()
     }
-
-
-def integer_of(text: str) -> int | None:
-    """The value of whole numbers with + - * / % and brackets; None of anything else.
-
-    >>> integer_of("8 * (2 + 1)"), integer_of("8 / 0"), integer_of("x")
-    (24, None, None)
-    """
-    tokens, position = [], 0
-    text = text.strip()
-    if len(text) > 200:
-        return None
-    while position < len(text):
-        match = _NUMBERS.match(text, position)
-        if match is None:
-            return None
-        tokens.append(match[1] or match[2])
-        position = match.end()
-    try:
-        value = _sum(tokens)
-    except (IndexError, ValueError, ZeroDivisionError, RecursionError):
-        return None
-    return None if tokens or abs(value) > MAX_INTEGER else value
-
-
-def _sum(tokens: list[str]) -> int:
-    value = _product(tokens)
-    while tokens and tokens[0] in "+-":
-        sign = 1 if tokens.pop(0) == "+" else -1
-        value += sign * _product(tokens)
-    return value
-
-
-def _product(tokens: list[str]) -> int:
-    value = _factor(tokens)
-    while tokens and tokens[0] in "*/%":
-        operator, other = tokens.pop(0), _factor(tokens)
-        if operator == "*":
-            value *= other
-        else:
-            value = value // other if operator == "/" else value % other
-        if abs(value) > MAX_INTEGER:
-            raise ValueError
-    return value
-
-
-def _factor(tokens: list[str]) -> int:
-    first = tokens.pop(0)
-    if first == "-":
-        return -_factor(tokens)
-    if first == "(":
-        value = _sum(tokens)
-        if tokens.pop(0) != ")":
-            raise ValueError
-        return value
-    return int(first) if len(first) < 20 else int("x")
 
 
 def options(words: Sequence[str]) -> Mapping[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -29,7 +30,7 @@ from silicast.workload.models.precision import require_agreeing
 
 OPTIMIZERS = (
     "none", "adam", "adamw", "fused_adam", "sgd", "sgd_momentum", "adafactor", "lion", "muon",
-    "lamb", "adam_8bit", "adamw_8bit", "distributed_adam", "shampoo",
+    "lamb", "adam_8bit", "adamw_8bit", "decoupled_adamw", "distributed_adam", "shampoo",
 )  # fmt: skip
 
 RECOMPUTE = ("none", "selective", "full")
@@ -169,6 +170,7 @@ def _training_plan(raw: RawScenario, workload: TrainingWorkload) -> None:
         p.ep == 1 or (dp * p.cp * p.tp) % p.ep == 0,
         f"ep = {p.ep} does not divide the dp x cp x tp = {dp * p.cp * p.tp} ranks of a stage",
         "parallel.ep",
+        f"a divisor of them, or cluster.gpus in steps of {p.pp * math.lcm(p.cp * p.tp, p.ep)}",
     )
 
 

@@ -211,6 +211,33 @@ def test_what_here_documents_and_functions_print(text: str, expected: str) -> No
     assert " ".join(Script.parse(text).command()).removeprefix("run x.py ") == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("f() {\n local t=$1\n {\n run --tp $t\n } 2>&1 | tee log\n run --pp $2\n}\nf 4 2", "4 2"),
+        ("function f {\n run --tp $1 --pp ${2:-3}\n}\nf 4", "4 3"),
+        ("f() { run --tp $1; }\ng() { f $1; run --pp $2; }\ng 4 2", "4 2"),
+        ('f() { run "$@"; }\nf --tp 4 --pp 2', "4 2"),
+        ("N=4\nf() { run --tp $1 --pp 2; }\nf $N", "4 2"),
+    ],
+)
+def test_functions_run_with_the_arguments_of_their_calls(text: str, expected: str) -> None:
+    found = [options(words) for words in Script.parse(text).runs if words[0] == "run"]
+    assert " ".join(value for each in found for value in each.values()) == expected
+
+
+def test_each_call_of_a_function_is_a_run() -> None:
+    runs = Script.parse("f() { run --tp $1; }\nf 4\nf 8\nf 4").runs
+    assert [words for words in runs if words[0] == "run"] == [
+        ["run", "--tp", "4"],
+        ["run", "--tp", "8"],
+    ]
+
+
+def test_a_script_is_started_without_arguments_of_its_own() -> None:
+    assert Script.parse('python x.py --bf16 "$@" $*').command() == ["python", "x.py", "--bf16"]
+
+
 def test_here_documents_are_files_that_a_script_writes() -> None:
     script = Script.parse(
         "N=3\ncat >a.json <<E && cat <<'F' >b.$N\n{$N}\nE\n[$N]\nF\n"

@@ -103,17 +103,37 @@ def _training(
         from silicast.hardware.catalog import find_device
 
         find_device(named)
-    if given:
+    missing = missing_of(whole)
+    if given and missing is None:
         decode(whole, folder=output.parent)
     for line in remarks:
         if not (given.get("device") and line.startswith("device: not stated")):
             show(line)
-    missing = missing_of(whole)
     if missing is not None and missing[0] != "device":
         raise SilicastError(
             "is stated by none of the files", file=str(files[0]), field=missing[0], hint=missing[1]
         )
+    if missing is None:
+        _tried(whole, files[0], output.parent)
     content = msgspec.json.encode(whole)
     write_atomically(output, msgspec.json.format(content, indent=1) + b"\n")
     show(f"{output}: a scenario for `silicast run`")
     return status.ANSWERED
+
+
+def _tried(scenario: dict[str, Any], file: Path, folder: Path) -> None:
+    """Raises SilicastError, with the file and what to state, where the scenario cannot be run."""
+    from silicast.scenario.answers.training.training_runs import run_of
+    from silicast.scenario.decode import decode
+
+    try:
+        run_of(decode(scenario, folder=folder))
+    except SilicastError as error:
+        stated = f"what the files state is changed by --set {error.field or 'FIELD'}=VALUE"
+        raise SilicastError(
+            error.message,
+            kind=error.kind,
+            field=error.field,
+            hint=f"{error.hint}; {stated}" if error.hint else stated,
+            file=str(file),
+        ) from None

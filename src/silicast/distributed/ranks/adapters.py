@@ -13,6 +13,7 @@ from typing import final
 from silicast.workload.graphs.graph import Node
 from silicast.workload.graphs.op import Dim, Op, Variant
 from silicast.workload.models.model import ModelConfig
+from silicast.workload.training.backward import gradient_format
 from silicast.workload.transformers.decoder import build_graph
 
 FROZEN = "_frozen"
@@ -38,15 +39,17 @@ class RankAdapters:
     products: tuple[str, ...]
     frozen_bits: float = 16.0
 
-    def added(self, nodes: Iterable[Node], dtype: str) -> Iterator[Node]:
-        """The nodes of a layer with the adapters beside their products."""
+    def added(self, nodes: Iterable[Node]) -> Iterator[Node]:
+        """The nodes of a layer with the adapters beside their products, in the format of these
+        products' results.
+        """
         for node in nodes:
             if not self._adapts(node):
                 yield node
                 continue
             sizes = dict(node.op.dims)
             m, n, k = sizes["m"], sizes["n"], sizes["k"]
-            plain = Variant(dtype=dtype)
+            plain = Variant(dtype=gradient_format(node.op))
             yield replace(node, name=f"{node.name}{FROZEN}")
             down, up = f"{node.name}{DOWN}", f"{node.name}{UP}"
             yield self._product(down, m, self.rank, k, plain, node.inputs)
@@ -74,7 +77,7 @@ class RankAdapters:
             moved = round(n * k * (self.frozen_bits / 8.0 + WIDE / 8.0) / 4.0)
             op = Op.make(
                 "elementwise",
-                Variant(dtype="bf16", flags=(("copy", True),)),
+                Variant(dtype=gradient_format(node.op), flags=(("copy", True),)),
                 elements=moved,
                 inputs=1,
             )

@@ -264,7 +264,7 @@ class RankSpread:
         if self.plan.tp > 1:
             nodes = self._tensor.forward(replace(block, nodes=tuple(nodes)))
         if self.adapters is not None:
-            nodes = self.adapters.added(nodes, self.model.default_precision.hidden)
+            nodes = self.adapters.added(nodes)
         yield from nodes
 
     def _beside(self, host: HostMoves, block: Block, nodes: list[Node]) -> list[Node]:

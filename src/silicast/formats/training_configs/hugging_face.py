@@ -74,8 +74,9 @@ BATCHES = (
     "micro_batch_size",
     "batch_size_per_device",
 )
-SCRIPT = re.compile(r"\b(dpo|reward)\w*(?:\.py|\s+-)")
+SCRIPT = re.compile(r"(?:\b|_)(dpo|reward)\w*(?:\.py|\s+-)")
 """Of TRL's scripts and commands, those that train on pairs."""
+LAUNCH = re.compile(r"\b(?:accelerate\s+launch|torchrun|deepspeed|trl)\b")
 TARGETS = ("lora_target_modules", "lora_target", "target_modules")
 MODELS = ("model_name_or_path", "model_id", "model_name", "model_path", "model", "config_name")
 
@@ -104,12 +105,13 @@ class HuggingFace(FineTuning):
 
     def recognises(self, files: Sequence[Source]) -> bool:
         """Each of the files is one of these."""
-        kinds = [self._kind(file) for file in files]
+        kinds = self._kinds(files)
         return bool(kinds) and all(kinds) and len(set(kinds)) == len(kinds)
 
     def fields(self, files: Sequence[Source], stated: Stated, remarks: list[str]) -> Fields:
-        sources = {self._kind(file): file for file in files}
-        main = sources.get("script") or sources.get("arguments")
+        sources = dict(zip(self._kinds(files), files, strict=True))
+        beside = sources.get("arguments")
+        main = sources.get("script") or beside
         shown = main if main is not None else files[0]
         values: Mapping[str, Any] = (main.table if main is not None else None) or {}
         if main is not None and main.table is None:
@@ -121,6 +123,8 @@ class HuggingFace(FineTuning):
             values |= {"script": script[1]} if script else {}
             written = {name for name, _ in self._written(main, stated)}
             values = {n: v for n, v in values.items() if n != "config-file" or v not in written}
+            given = {} if beside is None else beside.table or {}
+            values = {**{str(name).replace("_", "-"): v for name, v in given.items()}, **values}
         named = {name.replace("-", "_"): value for name, value in values.items()}
         return Fields(named, file=str(shown.path), loose=True)
 
@@ -128,8 +132,8 @@ class HuggingFace(FineTuning):
         self, files: Sequence[Source], stated: Stated
     ) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Files that a script writes itself, then those beside it."""
-        for file in files:
-            if self._kind(file) == "script":
+        for kind, file in zip(self._kinds(files), files, strict=True):
+            if kind == "script":
                 yield from self._written(file, stated)
         yield from super().configurations(files, stated)
 
@@ -145,6 +149,16 @@ class HuggingFace(FineTuning):
     ) -> TrainerRun:
         run = trainer_run(fields, beside, devices, remarks)
         return adapted(fields, _with_loss(fields, run), remarks)
+
+    def _kinds(self, files: Sequence[Source]) -> list[str]:
+        """What each file is; beside a trainer's arguments a script may have none of them."""
+        kinds = [self._kind(file) for file in files]
+        if "arguments" not in kinds or "script" in kinds:
+            return kinds
+        return [
+            "script" if not kind and file.table is None and LAUNCH.search(file.text()) else kind
+            for kind, file in zip(kinds, files, strict=True)
+        ]
 
     def _kind(self, file: Source) -> str:
         """What a file is; "" = none of these."""

@@ -38,7 +38,11 @@ POSITIONS = {
     "none": "rope",
     "relative": "rope",
 }
-NORMS = {"LayerNorm": "layernorm", "RMSNorm": "rmsnorm"}
+NORMS = {
+    "LayerNorm": "layernorm", "RMSNorm": "rmsnorm",
+    "layernorm": "layernorm", "rmsnorm": "rmsnorm",
+}  # fmt: skip
+"""Of Megatron-LM, and of Megatron-DeepSpeed."""
 MODULES = ("core_attn", "mlp", "moe", "moe_act", "layernorm", "mla_up_proj", "shared_experts")
 """Of ``--recompute-modules``."""
 VOCABULARIES = {"GPT2BPETokenizer": 50_257}
@@ -188,7 +192,10 @@ def _model(fields: Fields) -> tuple[dict[str, Any], int, list[str]]:
     layers, hidden = fields.count("num-layers"), fields.count("hidden-size")
     heads, gated = fields.count("num-attention-heads"), fields.flag("swiglu")
     usual = int(4 * hidden * 2 / 3 / STEP) * STEP if gated else 4 * hidden
-    grouped = fields.flag("group-query-attention") or fields.has("num-query-groups")
+    groups = "num-query-groups"
+    if fields.has("num-key-value-heads"):  # Megatron-DeepSpeed
+        groups = "num-key-value-heads"
+    grouped = fields.flag("group-query-attention") or fields.has(groups)
     tp = fields.count("tensor-model-parallel-size", default=1)
     squared = fields.flag("squared-relu")
     position = fields.choice("position-embedding-type", POSITIONS, "learned_absolute")
@@ -207,7 +214,7 @@ def _model(fields: Fields) -> tuple[dict[str, Any], int, list[str]]:
     ffn = fields.count("ffn-hidden-size", default=usual)
     model = DecoderSizes(
         layers=layers, hidden=hidden, heads=heads, gated=gated, intermediate=ffn,
-        kv_heads=fields.count("num-query-groups", default=1) if grouped else heads,
+        kv_heads=fields.count(groups, default=1) if grouped else heads,
         head_dim=width if width * heads != hidden else 0, vocab=_vocabulary(fields, tp, remarks),
         max_positions=fields.count("max-position-embeddings", default=4096),
         activation="silu" if gated else "relu2" if squared else "gelu",
@@ -263,9 +270,13 @@ def _parallel(
     cp = fields.count("context-parallel-size", default=1)
     ep = fields.count("expert-model-parallel-size", default=1)
     dp = 1
+    width = fields.count("expert-tensor-parallel-size", default=tp)
     if ranks is None:
+        dp = math.lcm(tp * cp, ep * width) // (tp * cp) if experts else 1
+        fewest = tp * pp * cp * dp
         remarks.append(
-            "devices: not stated (--nproc-per-node, --nnodes); state them: --set cluster.gpus=8"
+            f"devices: not stated (--nproc-per-node, --nnodes), {fewest} taken; state them: "
+            f"--set cluster.gpus={max(fewest, 8)}"
         )
     else:
         dp, remainder = divmod(ranks[0], tp * pp * cp)
@@ -311,7 +322,6 @@ def _parallel(
     instances = fields.count("num-distributed-optimizer-instances", default=1)
     if instances > 1 and zero:
         parallel["shard"] = dp * cp // instances
-    width = fields.count("expert-tensor-parallel-size", default=tp)
     if experts and (width != tp or ep > 1):
         parallel["etp"] = width
     return parallel

@@ -69,6 +69,8 @@ RULES: Mapping[str, UpdateRule] = {
     "adamw": UpdateRule(2, 14, 16, 2),
     # moments of 8 bits: their tables' values scaled, the largest of each block of 256 taken
     "adamw_8bit": UpdateRule(2, 14, 32, 2, state_bytes=1),
+    # Composer's: nine operators of PyTorch sweep 22 tensors in 32 bits, a fused kernel 7
+    "decoupled_adamw": UpdateRule(2, 14, 16, 2, 15 * 4, 9.0),
     "sgd": UpdateRule(0, 2, 2, 0),
     "sgd_momentum": UpdateRule(1, 4, 4, 0),
     "lion": UpdateRule(1, 7, 8, 0),

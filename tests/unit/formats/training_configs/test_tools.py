@@ -185,6 +185,42 @@ def test_a_gpt_of_old(tmp_path: Path) -> None:
     assert result["precision"] == {"recipe": "fp16"}
 
 
+def test_the_fewest_devices_hold_the_experts_of_an_unstated_number(tmp_path: Path) -> None:
+    """ep x etp = 4 x 2 ranks share the experts of a stage of tp = 2: dp = 4, with pp = 2 16."""
+    arguments = (
+        "--num-layers 8 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 "
+        "--num-experts 8 --expert-model-parallel-size 4 --tensor-model-parallel-size 2 "
+        "--pipeline-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 8 --bf16"
+    )
+    (path,) = s.written(tmp_path, arguments_txt=arguments)
+    result, remarks = read_training_config(path)
+    assert (result["parallel"]["dp"], result["parallel"]["etp"]) == (4, 2)
+    assert any("16 taken; state them: --set cluster.gpus=16" in line for line in remarks)
+
+
+def test_names_of_megatron_deepspeed(tmp_path: Path) -> None:
+    arguments = (
+        "--num-layers 24 --hidden-size 2048 --num-attention-heads 16 --seq-length 1024 "
+        "--normalization rmsnorm --num-key-value-heads 4 --micro-batch-size 4 --bf16"
+    )
+    (path,) = s.written(tmp_path, arguments_txt=arguments)
+    model = understood(read_training_config(path)[0])
+    assert (model.norm, model.kv_heads) == ("rmsnorm", 4)
+
+
+def test_a_launch_line_beside_what_it_names(tmp_path: Path) -> None:
+    """What TRL's recipes start: accelerate's file, a trainer's arguments, and a line with ranks."""
+    paths = s.written(
+        tmp_path,
+        run_sh="accelerate launch --config_file zero3.yaml --num_processes 4 run_dpo.py full.yaml",
+        full_yaml="model_name_or_path: mistralai/Mistral-7B-v0.1\nbf16: true\nmax_length: 1024\n"
+        "per_device_train_batch_size: 8\ngradient_accumulation_steps: 2\n",
+    )
+    scenario, _ = read_training_config(*paths)
+    assert scenario["workload"]["task"] == "dpo"
+    assert (scenario["cluster"]["gpus"], scenario["workload"]["global_batch"]) == (4, 64)
+
+
 def test_a_job_in_toml(tmp_path: Path) -> None:
     (path,) = s.written(tmp_path, job_toml=s.JOB)
     result, remarks = read_training_config(path)

@@ -55,6 +55,12 @@ def test_a_big_update_runs_at_memory_bandwidth() -> None:
     assert 0.7 < 28e9 / seconds / H100.dram.bandwidth_bytes_per_s < 1.0
 
 
+def test_an_update_of_nine_operators_sweeps_twenty_two_tensors() -> None:
+    """mul 2, mul 2, add 3, mul 2, addcmul 3, sqrt 2, div 2, add 2, addcdiv 4; a fused one 7."""
+    times = {name: float(predict(update(name, "fp32", 10**9)).estimate_s[0]) for name in RULES}
+    assert 2.5 < times["decoupled_adamw"] / times["adamw"] < 22 / 7 + 0.1
+
+
 def test_newton_schulz_products_by_hand() -> None:
     """Five steps on one 1024 x 4096 matrix: X X', its square, and the product with X."""
     s, long = 1024, 4096

@@ -178,6 +178,23 @@ def test_what_is_stated_beside_a_configuration_is_checked(
     assert said in " ".join(told.err.split())
 
 
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--set", "model=nobodys/model"], "run.sh: model: unknown model 'nobodys/model'"),
+        (["--set", "parallel.schedule=zbv"], "--set parallel."),
+    ],
+)
+def test_what_could_not_be_run_is_not_imported(
+    tmp_path: Path, capsys: Capture, flags: list[str], said: str
+) -> None:
+    (path,) = written(tmp_path, run_sh=SCRIPT)
+    out = tmp_path / "run.json"
+    assert main(["import", str(path), "-o", str(out), "--device", "h100", *flags]) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+    assert not out.exists()
+
+
 AXOLOTL = "base_model: meta-llama/Llama-3.1-8B\nsequence_len: 2048\nmicro_batch_size: 2\n"
 
 

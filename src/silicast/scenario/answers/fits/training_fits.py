@@ -17,7 +17,7 @@ from silicast.scenario.answerer import ignored
 from silicast.scenario.answers.fits.candidates import devices_of_catalog, models_of_catalog
 from silicast.scenario.answers.training.answerer import per
 from silicast.scenario.answers.training.training_memory import rank_memory
-from silicast.scenario.answers.training.training_runs import TrainingRun, again, prepared
+from silicast.scenario.answers.training.training_runs import TrainingRun, again, half_of, prepared
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolve import device_of, model_of
 from silicast.scenario.schema import LoraTable, PrecisionTable
@@ -103,12 +103,15 @@ def way_of(scenario: Scenario, work: FitsWorkload, way: str) -> TrainingWay:
     """One way, as task ``training`` would run it with one micro-batch a device."""
     gpus = (scenario.raw.cluster.gpus if scenario.raw.cluster is not None else None) or 1
     lora = scenario.raw.lora or LoraTable(rank=RANK, targets=TARGETS)
+    wide = scenario.raw.precision
+    if wide is None and half_of(device_of(scenario)) == "fp16":
+        wide = PrecisionTable(recipe="fp16")
     raw = msgspec.structs.replace(
         scenario.raw,
         task="training",
         engine=scenario.raw.engine or default_engine(DEFAULT),
         lora=None if way == "full" else lora,
-        precision=PrecisionTable(weights=PACKED) if way == "qlora" else scenario.raw.precision,
+        precision=PrecisionTable(weights=PACKED) if way == "qlora" else wide,
     )
     trained = TrainingWorkload(
         seq_len=work.context,

@@ -36,6 +36,7 @@ from silicast.distributed.step.step import (
     with_reference,
 )
 from silicast.distributed.step.unequal_lengths import UnequalLengths
+from silicast.hardware.device import Device
 from silicast.kernels.experts.routing import routing_name
 from silicast.scenario.answers.training.training_lengths import (
     WITH_ADAPTERS,
@@ -484,8 +485,19 @@ def _frozen(
     wide = recipe.compute in ("bf16", "fp16") and recipe.weight_bits < WIDE
     if not wide or work.task not in WITH_ADAPTERS or scenario.raw.lora is None:
         return deployment, WIDE
-    precision = Precision.from_formats(recipe=recipe.compute)
+    precision = Precision.from_formats(recipe=half_of(deployment.device, recipe.compute))
     return replace(deployment, precision=precision), recipe.weight_bits
+
+
+def half_of(device: Device, recipe: str = "bf16") -> str:
+    """A recipe of 16 bits, fp16 on a device that has no arithmetic in bf16.
+
+    >>> from silicast.hardware.catalog import find_device
+    >>> half_of(find_device("T4")), half_of(find_device("H100"))
+    ('fp16', 'bf16')
+    """
+    has = any(device.rate_per_core(pipe, recipe) > 0.0 for pipe in device.matrix_pipes)
+    return recipe if has else "fp16"
 
 
 def _adapters(
