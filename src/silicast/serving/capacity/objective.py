@@ -88,6 +88,28 @@ class LatencyObjective:
         each = [self.quantile] if self.each else []
         return max((*each, *(QUANTILES.get(name, 0.0) for name in statistics)), default=0.0)
 
+    def idle(self) -> dict[str, str]:
+        """Limits that say nothing, each with a stricter one: on a higher quantile of the same
+        latency, or on the whole request where it limits the first token.
+
+        >>> LatencyObjective({"ttft_p50_ms": 300.0, "ttft_p99_ms": 100.0}, {"e2e": 50.0}).idle()
+        {'ttft_p50_ms': 'ttft_p99_ms', 'ttft_p99_ms': 'e2e_ms'}
+        """
+        limits = {name: (name.split("_")[0], *self._at_rank(name)) for name in self.named}
+        limits |= {f"{name}_ms": (name, self.quantile, limit) for name, limit in self.each.items()}
+        idle: dict[str, str] = {}
+        for name, (latency, rank, limit) in limits.items():
+            for other, (whole, higher, stricter) in limits.items():
+                alike = whole == latency or (latency, whole) == ("ttft", "e2e")
+                comparable = higher >= rank if rank and higher else rank == higher
+                if other != name and alike and comparable and stricter <= limit:
+                    idle.setdefault(name, other)
+        return idle
+
+    def _at_rank(self, name: str) -> tuple[float, float]:
+        """The quantile of a named limit, 0 of a mean, and the limit."""
+        return QUANTILES.get(name.split("_")[1], 0.0), self.named[name]
+
     def values(self, *runs: Records) -> dict[str, float]:
         """The statistics that it limits, as they are, of ``each`` the quantile: over the requests
         of all runs of one traffic.
