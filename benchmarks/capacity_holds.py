@@ -1,12 +1,13 @@
 """Whether a capacity holds: random questions, each answer simulated anew with three fresh seeds.
 
-    python -m benchmarks.capacity_holds [COUNT] [--first N] [-o FILE]
+    python -m benchmarks.capacity_holds [COUNT] [--first N] [--on] [-o FILE]
 
 A question is an engine, a board, a model, lengths, a prefix and an objective. The load that
 ``capacity`` answers is simulated as ``serve`` does it, with three seeds that it never saw, and 5 %
 more of it (one client more at least). A load keeps its objective where the statistics over the
 requests of the three runs do and no queue grows; what single runs do stands beside it. Questions
-that no load answers are drawn again. The exit status is 1 where a target is missed.
+that no load answers are drawn again. The file is written after each question; with ``--on`` its
+questions are kept, and those after them asked. The exit status is 1 where a target is missed.
 """
 
 from __future__ import annotations
@@ -161,14 +162,17 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("count", type=int, nargs="?", default=COUNT)
     parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--on", action="store_true")
     parser.add_argument("-o", "--output", type=Path, default=RESULT)
     options = parser.parse_args(arguments)
-    rows = []
-    for number in range(options.first, options.first + options.count):
+    rows = json.loads(options.output.read_text())["rows"] if options.on else []
+    result = summary(rows)
+    last = options.first + options.count
+    for number in range(rows[-1]["number"] + 1 if rows else options.first, last):
         rows.append(answered(number))
         print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
-    result = summary(rows)
-    options.output.write_text(json.dumps({**result, "rows": rows}, indent=1) + "\n")
+        result = summary(rows)
+        options.output.write_text(json.dumps({**result, "rows": rows}, indent=1) + "\n")
     print(json.dumps(result))
     return int(result["holds"] < HOLDS or result["more_fails"] < FAILS)
 

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from silicast.report.drawing.numbers import rounded, with_interval
+from silicast.report.drawing.numbers import duration, rounded, with_interval
 from silicast.report.drawing.tables import listing
 from silicast.report.tasks.fleet_in_time import fleet_parts
 from silicast.report.tasks.serving import serving_parts
@@ -57,7 +57,7 @@ def capacity_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     metrics, result = answer["metrics"], answer["why"]["capacity"]
     devices = _count(metrics["gpus"]["estimate"], "device")
     if not result["reached"]:
-        yield "nothing is carried: the objective is out of reach"
+        yield f"nothing is carried: {_missed(result)}"
     elif "max_rate_per_s" in metrics:
         load = _belief(metrics["max_rate_per_s"], " requests/s")
         yield f"carries {load} on {devices}{_end(result)}"
@@ -79,6 +79,25 @@ def capacity_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     if users in _most_sequences(limits):
         many = f"{_count(users, 'user')} run at once, as many as engines let (max_num_seqs)"
     yield f"{many}; alone one has {tokens:,.0f} tokens"
+
+
+def _missed(result: Mapping[str, Any]) -> str:
+    """What stands in the way of any load: limits that one request alone exceeds.
+
+    >>> _missed({"limits_ms": {"ttft_p99_ms": 20.0, "e2e_p99_ms": 9e3}, "limited_by": "objective",
+    ...          "values_ms": {"ttft_p99_ms": 37.7, "e2e_p99_ms": 883.0}})
+    'one request at a time has ttft p99 37.7 ms, and the limit is 20.0 ms'
+    """
+    if result["limited_by"] == "search":
+        return "more devices are needed than may be taken"
+    limits = result.get("limits_ms", {})
+    over = [
+        f"{name.removesuffix('_ms').replace('_', ' ')} {duration(value * 1e-3)}, and the limit is "
+        f"{duration(limits[name] * 1e-3)}"
+        for name, value in result.get("values_ms", {}).items()
+        if value > limits[name]
+    ]
+    return f"one request at a time has {'; '.join(over)}" if over else "the objective is not kept"
 
 
 def _safe_line(metrics: Mapping[str, Any], name: str, unit: str) -> Iterator[str]:

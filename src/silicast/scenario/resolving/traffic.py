@@ -63,8 +63,10 @@ def _traffic(w: ServingWorkload, seed: int, folder: Path, field: str, open_count
     trace = _trace(w, folder, f"{field}.arrival")
     base = None if trace is None else trace.requests
     count = _count(w, open_count, field) if base is None else len(base)
-    new = _lengths(w.input_len, w, count, stream(seed, INPUTS), f"{field}.input_len")
-    outputs = _lengths(w.output_len, w, count, stream(seed, OUTPUTS), f"{field}.output_len")
+    steady = trace is None and shows_steady_state(w)
+    even = steady and w.arrival.exact_rate is not False
+    new = _lengths(w.input_len, w, count, seed, INPUTS, f"{field}.input_len", even=even)
+    outputs = _lengths(w.output_len, w, count, seed, OUTPUTS, f"{field}.output_len", even=even)
     content = None
     if base is not None:
         content = base.content if new is None else None
@@ -78,11 +80,10 @@ def _traffic(w: ServingWorkload, seed: int, folder: Path, field: str, open_count
     if w.prefix is not None and not w.prefix.cache:
         content = None
     after, pause_ns = turns.waits(count)
-    steady = trace is None and shows_steady_state(w)
     arrival_ns = (
         base.arrival_ns
         if base is not None and w.arrival.kind == "trace"
-        else _arrivals(w.arrival, turns, count, seed, field, steady=steady)
+        else _arrivals(w.arrival, turns, count, seed, field, even=even)
     )
     made = Requests(
         arrival_ns,
@@ -134,18 +135,26 @@ def _remarks(w: ServingWorkload, trace: Traffic | None) -> tuple[str, ...]:
 
 
 def _lengths(
-    w: Length | None, workload: ServingWorkload, count: int, random: np.random.Generator, field: str
+    w: Length | None,
+    workload: ServingWorkload,
+    count: int,
+    seed: int,
+    purpose: int,
+    field: str,
+    *,
+    even: bool,
 ) -> I64 | None:
     """Lengths that a workload states; None = none."""
     if w is None:
         return None
+    random, mixed = stream(seed, purpose), purpose if even else None
     if isinstance(w, int):
         ratio = 1.0 if workload.range_ratio is None else workload.range_ratio
-        return in_range(w, ratio, count, random)
+        return in_range(w, ratio, count, random, mixed)
     given = {name: getattr(w, name) for name in w.__struct_fields__ if name != "kind"}
     numbers = {name: value for name, value in given.items() if value is not None}
     try:
-        return lengths(w.kind, count, numbers, random)
+        return lengths(w.kind, count, numbers, random, mixed)
     except SilicastError as error:
         raise error.at(field) from None
 
@@ -218,7 +227,7 @@ def _prefixes(w: ServingWorkload, new: I64, seed: int, field: str) -> Prefixes |
 
 
 def _arrivals(
-    a: ArrivalTable, turns: Turns, count: int, seed: int, field: str, *, steady: bool
+    a: ArrivalTable, turns: Turns, count: int, seed: int, field: str, *, even: bool
 ) -> I64:
     """When each request may be sent; turns after the first wait for their answers besides."""
     cv = 0.0 if a.kind == "constant" else 1.0 if a.cv is None else a.cv
@@ -239,7 +248,7 @@ def _arrivals(
             burst=a.burst or 1,
             ramp=ramp,
             exact_rate=ramp is None and a.exact_rate is not False,
-            even=steady and a.exact_rate is not False,
+            even=even,
         )
     except SilicastError as error:
         raise error.at(f"{field}.arrival") from None

@@ -7,7 +7,6 @@ certain.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import final
@@ -24,9 +23,11 @@ from silicast.serving.traffic.requests import SECOND_NS, Requests
 LEAST_RATE, MOST_RATE = 1e-4, 1e6
 ALONE = 50
 """Requests, one at a time, that say whether an objective can be kept at all."""
-LONG, MOST_REQUESTS = 20.0, 10_000
-"""Answer times that requests of a steady state should arrive for, and the most requests for it."""
-BEYOND, QUANTILE = 30.0, 0.99
+LONG, COUNTS = 20.0, (1_000, 2_000, 4_000, 8_000)
+"""Answer times that requests of a steady state should arrive for, and numbers of them to choose
+from: those of which the order is even (:func:`.even_order`), just below a power of two.
+"""
+BEYOND, QUANTILE = 40.0, 0.99
 """Requests beyond the highest quantile that an objective limits, or beyond this one: fewer leave
 the load that keeps the objective unsure by several percent.
 """
@@ -40,18 +41,18 @@ Simulate = Callable[[Requests, Specs], Simulation]
 def enough_requests(
     alone: Records, rate_per_s: float, objective: LatencyObjective | None = None
 ) -> int:
-    """Requests that take :data:`LONG` times as long to arrive as an answer takes, and of which
-    :data:`BEYOND` are beyond the quantiles that matter.
+    """The number of :data:`COUNTS` that takes :data:`LONG` times as long to arrive as an answer
+    takes, and of which :data:`BEYOND` are beyond the quantiles that matter; at most the last.
 
     Args:
         alone: requests one at a time.
         objective: that is to be kept.
     """
-    arriving, beyond = LONG * float(alone.e2e_s().mean()) * rate_per_s, 0.0
+    needed = LONG * float(alone.e2e_s().mean()) * rate_per_s
     if objective is not None and objective.limits_anything:
         share = 1.0 - max(objective.highest_quantile, QUANTILE)
-        beyond = BEYOND / max(share, BEYOND / MOST_REQUESTS)
-    return min(max(math.ceil(arriving), round(beyond)), MOST_REQUESTS)
+        needed = max(needed, round(BEYOND / max(share, BEYOND / COUNTS[-1]), 6))
+    return next((count for count in COUNTS if count >= needed), COUNTS[-1])
 
 
 @final

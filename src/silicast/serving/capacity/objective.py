@@ -12,12 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silicast.core.numerics import F64, I64
-from silicast.serving.statistics.metrics import QUANTILES, statistics_ms
-from silicast.serving.statistics.records import Records
+from silicast.serving.statistics.metrics import LATENCIES, QUANTILES, statistics_ms
+from silicast.serving.statistics.records import Gaps, Records
 from silicast.serving.statistics.steady import GROWTH, MOST_CUT, queue_growth
 
 MILLI = 1e-6
 """Milliseconds of a nanosecond."""
+ODDS = 4.0
+"""An e-fold of the odds of a late request counts as a fourth of one of a latency: near its limit a
+tail thins out about so much faster than its quantile grows.
+"""
 
 
 @final
@@ -84,24 +88,41 @@ class LatencyObjective:
         each = [self.quantile] if self.each else []
         return max((*each, *(QUANTILES.get(name, 0.0) for name in statistics)), default=0.0)
 
-    def values(self, *runs: Records) -> dict[str, float]:
-        """The statistics that it limits, as they are, of ``each`` the quantile: the mean over runs
-        of one traffic.
-        """
-        of_runs = [self._values(records) for records in runs]
-        names = [name for name in of_runs[0] if all(name in values for values in of_runs)]
-        return {name: fmean(values[name] for values in of_runs) for name in names}
+    def idle(self) -> dict[str, str]:
+        """Limits that say nothing, each with a stricter one: on a higher quantile of the same
+        latency, or on the whole request where it limits the first token.
 
-    def _values(self, records: Records) -> dict[str, float]:
-        result = statistics_ms(records)
+        >>> LatencyObjective({"ttft_p50_ms": 300.0, "ttft_p99_ms": 100.0}, {"e2e": 50.0}).idle()
+        {'ttft_p50_ms': 'ttft_p99_ms', 'ttft_p99_ms': 'e2e_ms'}
+        """
+        limits = {name: (name.split("_")[0], *self._at_rank(name)) for name in self.named}
+        limits |= {f"{name}_ms": (name, self.quantile, limit) for name, limit in self.each.items()}
+        idle: dict[str, str] = {}
+        for name, (latency, rank, limit) in limits.items():
+            for other, (whole, higher, stricter) in limits.items():
+                alike = whole == latency or (latency, whole) == ("ttft", "e2e")
+                comparable = higher >= rank if rank and higher else rank == higher
+                if other != name and alike and comparable and stricter <= limit:
+                    idle.setdefault(name, other)
+        return idle
+
+    def _at_rank(self, name: str) -> tuple[float, float]:
+        """The quantile of a named limit, 0 of a mean, and the limit."""
+        return QUANTILES.get(name.split("_")[1], 0.0), self.named[name]
+
+    def values(self, *runs: Records) -> dict[str, float]:
+        """The statistics that it limits, as they are, of ``each`` the quantile: over the requests
+        of all runs of one traffic.
+        """
+        result = statistics_ms(*runs)
         values = {name: result[name] for name in self.named if name in result}
         for name in self.each:
             if name == "itl":
-                gaps, counts = records.gaps.table()
+                gaps, counts = Gaps.union([records.gaps for records in runs]).table()
                 if len(gaps):
                     rank = self.quantile * (int(counts.sum()) - 1) + 1
                     values["itl_ms"] = float(gaps[np.searchsorted(np.cumsum(counts), rank)]) * MILLI
-            elif len(taken := _taken_ms(records, name)):
+            elif len(taken := np.concatenate([_taken_ms(each, name) for each in runs])):
                 values[f"{name}_ms"] = float(np.quantile(taken, self.quantile))
         return values
 
@@ -127,16 +148,27 @@ class LatencyObjective:
         return over
 
     def excess(self, records: Records) -> dict[str, float]:
-        """By how much a run of an open load exceeds each limit: the logarithm of the value over
-        the limit, of late requests over those allowed; "queue" is the growth over the allowed one,
-        less one. Below zero a limit is kept.
+        """By how much a run of an open load exceeds each limit; below zero a limit is kept.
+
+        Of a quantile, of late requests likewise: the odds of a request that is later, over those
+        allowed, as a logarithm in parts of :data:`ODDS`. It has the sign of quantile less limit and
+        grows evenly with the load also where latencies are of few kinds, as with so many prompts
+        between the tokens of an answer, and a quantile leaps from one to the next. Of means and
+        gaps: the logarithm of value over limit. "queue" is its growth over that allowed, less one.
         """
-        values = self._values(records)
-        names = [name for name in values if name in self.named or name == "itl_ms"]
-        excess = {name: math.log(max(values[name], 1e-9) / self.limit(name)) for name in names}
+        values = self.values(records)
+        excess: dict[str, float] = {}
+        for name, value in values.items():
+            latency, statistic = (*name.removesuffix("_ms").split("_"), "")[:2]
+            limit = self.limit(name)
+            if statistic in QUANTILES and latency in LATENCIES:
+                over = LATENCIES[latency](records) > limit * 1e-3
+                excess[name] = _odds(int(over.sum()), len(over), QUANTILES[statistic])
+            elif name in self.named or name == "itl_ms":
+                excess[name] = math.log(max(value, 1e-9) / limit)
         if self.each:
             late = self._late(records, records.end_ns)
-            excess["late"] = math.log((late + 0.5) / (self._allowed(records.measured) + 0.5))
+            excess["late"] = _odds(late, int(records.measured.sum()), self.quantile)
         excess["queue"] = queue_growth(records) / self.growth - 1.0
         return excess
 
@@ -172,6 +204,17 @@ class LatencyObjective:
             elif name == "tpot":
                 late[records.finished] |= _each_tpot_ms(records) > limit
         return int((late & records.measured).sum())
+
+
+def _odds(late: int, count: int, quantile: float) -> float:
+    """Of so many late requests of ``count``, in parts of :data:`ODDS`; half a request more of each
+    kind, so that none is no infinity.
+
+    >>> round(_odds(20, 1000, 0.99), 3), _odds(10, 1000, 0.99) > 0.0 > _odds(9, 1000, 0.99)
+    (0.182, True)
+    """
+    odds = (late + 0.5) / (count - late + 0.5)
+    return math.log(odds * quantile / (1.0 - quantile)) / ODDS
 
 
 def _so_far_ms(records: Records, latency: str, now_ns: int) -> F64:

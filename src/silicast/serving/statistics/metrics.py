@@ -9,27 +9,33 @@ means the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from silicast.core.numerics import F64, I64
-from silicast.serving.statistics.records import NANO, Records, seconds
+from silicast.serving.statistics.records import NANO, Gaps, Records, seconds
 from silicast.serving.statistics.steady import keeps_up, offered_span_s
 
 QUANTILES: Mapping[str, float] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+LATENCIES: Mapping[str, Callable[[Records], F64]] = {
+    "ttft": Records.ttft_s,
+    "tpot": Records.tpot_s,
+    "e2e": Records.e2e_s,
+}
+"""What requests have one of each, in seconds."""
 
 
-def statistics_ms(records: Records) -> dict[str, float]:
-    """Mean and quantiles of ttft, tpot, itl and e2e, as ``ttft_p99_ms``; what does not occur (gaps
-    of single tokens) is left out.
+def statistics_ms(*runs: Records) -> dict[str, float]:
+    """Mean and quantiles of ttft, tpot, itl and e2e, as ``ttft_p99_ms``, over the requests of all
+    runs; what does not occur (gaps of single tokens) is left out.
     """
     statistics_ms: dict[str, float] = {}
-    values = {"ttft": records.ttft_s(), "tpot": records.tpot_s(), "e2e": records.e2e_s()}
-    for name, each in values.items():
+    for name, taken_s in LATENCIES.items():
+        each = np.concatenate([taken_s(records) for records in runs])
         if len(each):
             statistics_ms |= _statistics(name, each * 1e3)
-    gaps, counts = records.gaps.table()
+    gaps, counts = Gaps.union([records.gaps for records in runs]).table()
     if len(gaps):
         statistics_ms |= _of_counts("itl", seconds(gaps) * 1e3, counts)
     return statistics_ms

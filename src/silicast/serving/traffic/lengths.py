@@ -2,7 +2,7 @@
 
 Each length is a number of the distribution, kept within ``min`` and ``max`` where they are given
 (what lies beyond counts as the limit itself), rounded to the nearest whole number and at least 1.
-The first k of n lengths are the same for every n.
+The first k of n lengths are the same for every n, where they are not drawn evenly.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ import numpy as np
 
 from silicast.core.errors import over_limit
 from silicast.core.numerics import F64, I64, exp_fixed, log_fixed
+from silicast.serving.traffic.even_order import even_order
 
 Numbers = Mapping[str, Any]
 """What a distribution takes, under the names that it has in a scenario."""
+Draw = Callable[[np.random.Generator, int], F64]
+"""So many numbers of a distribution, each for itself."""
 
 MOST_TOKENS: Final = 100_000_000
 ZIPF_RANKS: Final = 1 << 22
@@ -38,7 +41,9 @@ def stream(seed: int, purpose: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, purpose))))
 
 
-def lengths(kind: str, count: int, numbers: Numbers, random: np.random.Generator) -> I64:
+def lengths(
+    kind: str, count: int, numbers: Numbers, random: np.random.Generator, even: int | None = None
+) -> I64:
     """``count`` lengths in tokens.
 
     Args:
@@ -47,6 +52,7 @@ def lengths(kind: str, count: int, numbers: Numbers, random: np.random.Generator
             ``exponential`` (``mean``), ``zipf`` (the r-th length from ``min`` on has a probability
             in proportion to r ** -``exponent``) or ``values`` (a list, in its order and over
             again).
+        even: of which purpose they are, to draw them evenly (:func:`evenly`); None = one by one.
 
     Raises:
         SilicastError: a Zipf distribution over more lengths than are told apart.
@@ -56,13 +62,21 @@ def lengths(kind: str, count: int, numbers: Numbers, random: np.random.Generator
     >>> lengths("fixed", 2, {"value": 128}, stream(0, INPUTS)).tolist()
     [128, 128]
     """
-    drawn = _KINDS[kind](random, count, numbers)
+    draw = _KINDS[kind]
+    drawn = (
+        draw(random, count, numbers)
+        if even is None or kind in IN_ORDER
+        else evenly(random, count, even, lambda random, count: draw(random, count, numbers))
+    )
     low, high = numbers.get("min", 1), numbers.get("max", MOST_TOKENS)
     return np.rint(np.clip(drawn, low, high)).astype(np.int64)
 
 
-def in_range(length: int, ratio: float, count: int, random: np.random.Generator) -> I64:
-    """Lengths from ``ratio`` x ``length`` (rounded down, at least 1) to ``length``, all as likely.
+def in_range(
+    length: int, ratio: float, count: int, random: np.random.Generator, even: int | None = None
+) -> I64:
+    """Lengths from ``ratio`` x ``length`` (rounded down, at least 1) to ``length``, all as likely;
+    ``even`` as in :func:`lengths`.
 
     So does the random data set of SGLang's ``bench_serving`` (``compute_random_lens``, 0.5.23).
     ``vllm bench serve`` means another thing by the same word: from (1 - ratio) to (1 + ratio) x
@@ -74,7 +88,10 @@ def in_range(length: int, ratio: float, count: int, random: np.random.Generator)
     >>> int(drawn.min()), int(drawn.max())
     (800, 1000)
     """
-    return _between(random, count, max(int(length * ratio), 1), length)
+    low = max(int(length * ratio), 1)
+    if low == length:
+        return np.full(count, length, dtype=np.int64)
+    return lengths("uniform", count, {"min": low, "max": length}, random, even)
 
 
 def _between(random: np.random.Generator, count: int, low: int, high: int) -> I64:
@@ -116,18 +133,28 @@ def unit_gamma(random: np.random.Generator, count: int, cv: float) -> F64:
 
 
 def even_gamma(random: np.random.Generator, count: int, cv: float) -> F64:
-    """As :func:`unit_gamma`, one number of each of ``count`` parts of the distribution that are as
-    likely, in a random order: descriptive sampling (Saliby, "Descriptive sampling: a better
-    approach to Monte Carlo simulation", J. Opl Res. Soc. 41, 1990). What rests on single numbers
-    then differs little from one draw to the next.
+    """As :func:`unit_gamma`, evenly (:func:`evenly`).
 
     >>> drawn = even_gamma(stream(0, ARRIVALS), 1000, 1.0)
     >>> abs(int((drawn < -np.log(0.9)).sum()) - 100) < 6
     True
     """
-    parts = np.sort(unit_gamma(random, count * CANDIDATES, cv)).reshape(count, CANDIDATES)
+    return evenly(random, count, ARRIVALS, lambda random, count: unit_gamma(random, count, cv))
+
+
+def evenly(random: np.random.Generator, count: int, purpose: int, draw: Draw) -> F64:
+    """Numbers of a distribution, one of each of ``count`` parts of it that are as likely (Saliby,
+    "Descriptive sampling: a better approach to Monte Carlo simulation", J. Opl Res. Soc. 41, 1990),
+    in an order that mixes neighbours evenly too (:func:`.even_order`). What rests on single numbers
+    and on runs of a few then differs little from one seed to the next.
+
+    Args:
+        draw: so many numbers of the distribution, each for itself.
+    """
+    parts = np.sort(draw(random, count * CANDIDATES)).reshape(count, CANDIDATES)
     chosen = parts[np.arange(count), random.integers(CANDIDATES, size=count)]
-    return random.permutation(chosen)
+    ordered: F64 = chosen[even_order(random, count, purpose)]
+    return ordered
 
 
 def _exponential(random: np.random.Generator, count: int, numbers: Numbers) -> F64:
@@ -154,6 +181,9 @@ def _zipf(random: np.random.Generator, count: int, numbers: Numbers) -> F64:
 def _values(_: np.random.Generator, count: int, numbers: Numbers) -> F64:
     return np.resize(np.array(numbers["values"], dtype=np.float64), count)
 
+
+IN_ORDER: Final = ("fixed", "values")
+"""Kinds of lengths that are not drawn."""
 
 _KINDS: dict[str, Callable[[np.random.Generator, int, Numbers], F64]] = {
     "fixed": _fixed,

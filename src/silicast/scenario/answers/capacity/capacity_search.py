@@ -16,6 +16,7 @@ from silicast.core.prediction import Z90, Quantity
 from silicast.scenario.answer import Answer, Belief
 from silicast.scenario.answers.capacity.fleet_size import FleetSize, of_pools
 from silicast.scenario.answers.serving.served import Served
+from silicast.scenario.answers.serving.serving_checks import objective_remarks
 from silicast.scenario.answers.serving.simulated import Simulated
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolving.fleets import fleet_of
@@ -433,7 +434,11 @@ class CapacitySearch:
         return load * moved.carried / current
 
     def _said(self, records: Records) -> list[str]:
-        """That the objective is out of reach, and what is the nearest."""
+        """That the objective is out of reach, and what is the nearest; what of it says little."""
+        remarks = objective_remarks(self.work.slo, len(records.requests)) if self.load else []
+        return [*remarks, *self._missed(records)]
+
+    def _missed(self, records: Records) -> list[str]:
         if self.load:
             return self._short(records)
         if self.outcome.limited_by == "search":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, ClassVar, final
 
 import msgspec
@@ -12,13 +11,14 @@ from silicast.scenario.answer import Answer, Belief, bounds_alone
 from silicast.scenario.answerer import Answerer, ProgressWatch, refuse_unmodelled, register
 from silicast.scenario.answers.serving.bounds import latency_bounds, rate_bounds
 from silicast.scenario.answers.serving.served import Served
+from silicast.scenario.answers.serving.serving_checks import objective_remarks
 from silicast.scenario.answers.serving.simulated import Simulated
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolving.fleets import fleet_of
 from silicast.scenario.resolving.traffic import OPEN_REQUESTS, traffic_of
 from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.workloads import ServingWorkload, SloTable
-from silicast.serving.capacity.capacity import ALONE, BEYOND, enough_requests
+from silicast.serving.capacity.capacity import ALONE, enough_requests
 from silicast.serving.capacity.objective import LatencyObjective
 from silicast.serving.simulation.fleet import Fleet
 from silicast.serving.simulation.launch import Expected
@@ -135,7 +135,7 @@ def prepared(scenario: Scenario, count: int | None = None) -> PreparedServing:
             traffic = traffic_of(work, seed, scenario.folder, count=count)
             served = Served(fleet, traffic.requests, work.slo)
     remarks = [*warnings, *traffic.remarks, *_too_long(served), *_of_passes(served)]
-    remarks += [*served.launch_remarks(), *_too_few(work, served)]
+    remarks += [*served.launch_remarks(), *objective_remarks(work.slo, len(served.requests))]
     remarks += [*_unshared(work, served), *_unrouted(scenario.raw.router or "", served)]
     return PreparedServing(served, remarks)
 
@@ -224,17 +224,6 @@ def _of_passes(served: Served) -> list[str]:
     return (
         [f"{engine.name}: {text}" for text in engine.caveats] if served.spec.policy.one_pass else []
     )
-
-
-def _too_few(work: ServingWorkload, served: Served) -> list[str]:
-    """A remark where a quantile that the objective limits is hardly more than the worst request."""
-    objective = LatencyObjective.from_fields(msgspec.to_builtins(work.slo or SloTable()))
-    quantile, count = objective.highest_quantile, len(served.requests)
-    needed = math.ceil(round(1.0 / max(1.0 - quantile, 1e-9), 6))
-    if not quantile or count >= needed:
-        return []
-    show = f"{needed:,} show it, {round(BEYOND) * needed:,} show it well"
-    return [f"workload.slo: p{quantile * 100:g} of {count} requests is that of the slowest; {show}"]
 
 
 def _too_long(served: Served) -> list[str]:

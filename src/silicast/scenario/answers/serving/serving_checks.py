@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+
+import msgspec
 
 from silicast.core.errors import require, unknown_name
 from silicast.core.naming import near
@@ -16,6 +19,8 @@ from silicast.scenario.workloads import (
     ServingWorkload,
     SloTable,
 )
+from silicast.serving.capacity.capacity import BEYOND
+from silicast.serving.capacity.objective import LatencyObjective
 
 ROLES = {"prefill": "decode", "decode": "prefill"}
 """Role of a pool -> the role of those without which it answers nothing."""
@@ -215,3 +220,32 @@ def check_serving(w: ServingWorkload, field: str) -> None:
             "prefix.length is a text that all sessions begin with",
         )
     check_slo(w.slo, f"{field}.slo")
+
+
+def objective_remarks(slo: SloTable | None, count: int) -> list[str]:
+    """What a reader must know of an objective over so many requests: a quantile that is hardly more
+    than the slowest of them, and limits that another one leaves nothing to say.
+    """
+    objective = LatencyObjective.from_fields(msgspec.to_builtins(slo or SloTable()))
+    remarks = [
+        f"workload.slo: the limit on {told(name)} says nothing beside that on {told(stricter)}, "
+        "which is stricter"
+        for name, stricter in objective.idle().items()
+    ]
+    quantile = objective.highest_quantile
+    needed = math.ceil(round(1.0 / max(1.0 - quantile, 1e-9), 6))
+    if quantile and count < needed:
+        show = f"{needed:,} show it, {round(BEYOND) * needed:,} show it well"
+        remarks.append(
+            f"workload.slo: p{quantile * 100:g} of {count} requests is that of the slowest; {show}"
+        )
+    return remarks
+
+
+def told(statistic: str) -> str:
+    """A statistic in words.
+
+    >>> told("ttft_p99_ms"), told("e2e_ms")
+    ('ttft p99', 'e2e')
+    """
+    return statistic.removesuffix("_ms").replace("_", " ")
