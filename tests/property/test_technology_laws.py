@@ -22,7 +22,6 @@ from silicast.accelerator.design.technology import (
     leak_factor,
     node_energy_factor,
     voltage_energy_factor,
-    width_energy_factor,
 )
 from silicast.core.errors import SilicastError
 
@@ -94,12 +93,8 @@ def test_published_operations_lie_within_the_interval() -> None:
     assert result.p05 < 0.34 / 1.1 < result.p95
 
 
-def test_voltage_and_width() -> None:
+def test_voltage_counts_by_its_square() -> None:
     assert voltage_energy_factor(1.0, 0.8).estimate == pytest.approx(0.64)
-    assert width_energy_factor("add", 2.0).estimate == 2.0
-    wide = width_energy_factor("multiply", 4.0)
-    assert wide.p05 < 3.1 / 0.2 * 1.001
-    assert wide.p95 > 1.48 / 0.07 * 0.999
 
 
 def test_areas_that_nobody_gave_are_named() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from silicast.composition.step.concurrency import RESOURCES, pair_s, slowdown, together_s
+from silicast.composition.step.concurrency import ResourceShares, pair_s, slowdown, together_s
 from silicast.composition.timeline.timeline import (
     Launches,
     device_waits,
@@ -18,6 +18,8 @@ from silicast.composition.timeline.timeline import (
     total_wait_s,
 )
 from silicast.core.numerics import F64
+
+RESOURCES = tuple(ResourceShares.__dataclass_fields__)
 
 FEW = settings(max_examples=60, deadline=None)
 durations = st.one_of(st.floats(0.001, 10.0), st.just(0.0))

@@ -149,32 +149,6 @@ def voltage_energy_factor(from_v: float, to_v: float) -> Quantity:
     return Quantity(ratio**2, min(ends), max(ends))
 
 
-def width_energy_factor(operation: Literal["add", "multiply", "move"], ratio: float) -> Quantity:
-    """Energy over word width: of adders and moves as the width, of multipliers as its square.
-
-    The interval is what the table's 8 and 32 bit operations say at its two nodes.
-
-    Args:
-        ratio: of the new width to the old one.
-
-    Raises:
-        SilicastError: it is not above 0.
-
-    >>> width_energy_factor("multiply", 2.0).estimate
-    4.0
-    """
-    if not ratio > 0:
-        raise SilicastError(f"expected a ratio above 0, found {ratio:g}", field="width")
-    law = 2.0 if operation == "multiply" else 1.0
-    if operation == "move":
-        return Quantity(ratio, ratio, ratio)
-    logic = cmos().energy[0].logic
-    small, large = logic[f"{operation}_int8"], logic[f"{operation}_int32"]
-    exponents = [math.log(b / a) / math.log(4.0) for a, b in zip(small, large, strict=True)]
-    values = [ratio**e for e in (*exponents, law)]
-    return Quantity(ratio**law, min(values), max(values))
-
-
 def leak_factor(from_nm: float, to_nm: float, from_v: float = 1.0, to_v: float = 1.0) -> Quantity:
     """Leakage power of a circuit at another node and voltage: not better known than this.
 

@@ -22,7 +22,6 @@ scorecard = App(
     help_format="plaintext",
 )
 
-Submissions = Annotated[list[Path], Parameter(negative="")]
 BOARD = Path("scorecard.html")
 Boards = dict[str, list["SetScore"]]
 

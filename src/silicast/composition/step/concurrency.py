@@ -22,8 +22,6 @@ import numpy as np
 
 from silicast.core.numerics import F64
 
-RESOURCES = ("cores", "dram", "links", "network")
-
 
 @final
 @dataclass(frozen=True, slots=True)

@@ -66,13 +66,6 @@ class LatencyObjective:
         each = {name: limit / factors.get(f"{name}_ms", 1.0) for name, limit in self.each.items()}
         return replace(self, named=named, each=each)
 
-    def statistic_of(self, name: str) -> str:
-        """The statistic of a run that is nearest to one that it limits."""
-        if name in self.named:
-            return name
-        nearest = min(QUANTILES, key=lambda each: abs(QUANTILES[each] - self.quantile))
-        return f"{name.removesuffix('_ms')}_{nearest}_ms"
-
     @property
     def limits_anything(self) -> bool:
         return bool(self.named or self.each)

@@ -68,7 +68,6 @@ class Replica:
         self._ended: list[tuple[QueueGroup, int]] = []
         self._token_ns = np.zeros(len(goals), dtype=np.int64)
         self.outstanding = 0
-        self.seen_ns = 0
         self.begun = 0
 
     @property

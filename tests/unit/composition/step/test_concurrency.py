@@ -8,7 +8,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from silicast.composition.step.concurrency import RESOURCES, ResourceShares, slowdown, together_s
+from silicast.composition.step.concurrency import ResourceShares, slowdown, together_s
+
+RESOURCES = tuple(ResourceShares.__dataclass_fields__)
 
 Queue = list[tuple[float, float]]
 
