@@ -95,11 +95,19 @@ _NO_ARGS = Args()
 
 
 @final
+class DeviceProperties(msgspec.Struct, frozen=True):
+    """A device that a trace names, and its number there."""
+
+    id: int | float | str | None = None
+    name: Any = ""
+
+
+@final
 class KinetoTrace(msgspec.Struct, frozen=True):
     """The file, as far as it is read."""
 
     traceEvents: list[Event]  # noqa: N815 - the file's own name
-    deviceProperties: list[dict[str, Any]] = []  # noqa: N815
+    deviceProperties: list[DeviceProperties] = []  # noqa: N815
     host_name: str = ""
 
 
@@ -132,11 +140,7 @@ class Kineto(Importer):
             options,
             "PyTorch profiler",
             Protocol(timer="kineto", launch="stream", cache="as in the run"),
-            reported={
-                str(device.get("name", ""))
-                for device in trace.deviceProperties
-                if device.get("id") in used
-            },
+            reported={str(device.name) for device in trace.deviceProperties if device.id in used},
             devices=len(used),
             machine={**({"host_name": trace.host_name} if trace.host_name else {}), **noted},
             notes=() if result.on_device else (_ON_A_CPU,),

@@ -105,6 +105,10 @@ class TestKineto:
                 event["args"]["correlation"] = number
         error = refused(s.written(tmp_path, "x", trace))
         assert error.field.endswith("args.correlation")
+        error = refused(
+            s.written(tmp_path, "y", {**s.gpu_trace(), "deviceProperties": [{"id": number}]})
+        )
+        assert error.field == "deviceProperties[0].id"
 
     def test_nothing_in_it(self, tmp_path: Path) -> None:
         error = refused(s.written(tmp_path, "x", s.kineto([])))
