@@ -106,7 +106,7 @@ def drift(first: Records, other: Records) -> float:
         return math.inf
     logs = []
     for part in np.array_split(rows, PARTS):
-        spent, slowed = (int((each.done_ns - each.sent_ns)[part].sum()) for each in (first, other))
+        spent, slowed = (int((run.done_ns - run.sent_ns)[part].sum()) for run in (first, other))
         logs.append(math.log(slowed / spent))
     return max(logs) - min(logs)
 

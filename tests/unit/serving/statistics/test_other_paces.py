@@ -64,7 +64,7 @@ class Counted:
         ends = at_paces(
             self.records, known(self.records), (SLOW, QUICK), known, self.again, self.begin
         )
-        return [dict(each) for each in ends]
+        return [dict(end) for end in ends]
 
 
 def metrics(records: Records) -> dict[str, float]:
