@@ -55,13 +55,14 @@ def at_paces(
     if begin is None or len(records.requests) < WORTH or not keeps_up(records):
         return [metrics_of(again(pace)) for pace in paces]
     first = begin(Pace())
-    known = metrics_of(first)
-    if not _alike(known, base):
-        return [metrics_of(again(pace)) for pace in paces]
-    return [
-        _moved(first, known, base, begin(pace), metrics_of) or metrics_of(again(pace))
-        for pace in paces
-    ]
+    known, ends = metrics_of(first), list[Metrics]()
+    if _alike(known, base):
+        for pace in paces:
+            end = _moved(first, known, base, begin(pace), metrics_of)
+            if end is None:  # nor would it at the next pace, mostly
+                break
+            ends.append(end)
+    return [*ends, *(metrics_of(again(pace)) for pace in paces[len(ends) :])]
 
 
 def _moved(

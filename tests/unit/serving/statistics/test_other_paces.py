@@ -111,7 +111,7 @@ def test_what_happens_at_one_pace_alone_runs_all_requests() -> None:
         return {**metrics(records), "preemptions": float(slower)}
 
     case.at_paces(counted)
-    assert case.all_again == [SLOW]
+    assert (case.all_again, case.first_again) == ([SLOW, QUICK], [Pace(), SLOW])
 
 
 def test_drift_is_of_thirds() -> None:
