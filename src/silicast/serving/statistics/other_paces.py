@@ -55,13 +55,14 @@ def at_paces(
     if begin is None or len(records.requests) < WORTH or not keeps_up(records):
         return [metrics_of(again(pace)) for pace in paces]
     first = begin(Pace())
-    known = metrics_of(first)
-    if not _alike(known, base):
-        return [metrics_of(again(pace)) for pace in paces]
-    return [
-        _moved(first, known, base, begin(pace), metrics_of) or metrics_of(again(pace))
-        for pace in paces
-    ]
+    known, ends = metrics_of(first), list[Metrics]()
+    if _alike(known, base):
+        for pace in paces:
+            end = _moved(first, known, base, begin(pace), metrics_of)
+            if end is None:  # nor would it at the next pace, mostly
+                break
+            ends.append(end)
+    return [*ends, *(metrics_of(again(pace)) for pace in paces[len(ends) :])]
 
 
 def _moved(
@@ -106,7 +107,7 @@ def drift(first: Records, other: Records) -> float:
         return math.inf
     logs = []
     for part in np.array_split(rows, PARTS):
-        spent, slowed = (int((each.done_ns - each.sent_ns)[part].sum()) for each in (first, other))
+        spent, slowed = (int((run.done_ns - run.sent_ns)[part].sum()) for run in (first, other))
         logs.append(math.log(slowed / spent))
     return max(logs) - min(logs)
 

@@ -64,7 +64,7 @@ class Counted:
         ends = at_paces(
             self.records, known(self.records), (SLOW, QUICK), known, self.again, self.begin
         )
-        return [dict(each) for each in ends]
+        return [dict(end) for end in ends]
 
 
 def metrics(records: Records) -> dict[str, float]:
@@ -111,7 +111,7 @@ def test_what_happens_at_one_pace_alone_runs_all_requests() -> None:
         return {**metrics(records), "preemptions": float(slower)}
 
     case.at_paces(counted)
-    assert case.all_again == [SLOW]
+    assert (case.all_again, case.first_again) == ([SLOW, QUICK], [Pace(), SLOW])
 
 
 def test_drift_is_of_thirds() -> None:
