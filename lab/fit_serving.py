@@ -9,11 +9,9 @@ so each has one log sd of its own, added in quadrature. They are the same for al
 of ten runs of every campaign are inside.
 
 The rows are few engines, devices and models, and choices were made on them: less is inside of
-others. How much less is measured by leaving them out. Each engine, each device, each model and each
-campaign is left out in turn: nine of ten of their rows are at most so many times as far off as the
-intervals of the others say, with equal weight for the four ways. Who asks has a campaign of his
-own, so that each campaign counts once, however few its runs. All errors count as so many times
-longer.
+others. How much less is measured by leaving them out. Each engine, each device and each model is
+left out in turn: nine of ten of their rows are at most so many times as far off as the intervals of
+the others say, with equal weight for the three ways. All errors count as so many times longer.
 Card: what is inside of each that is left out. Writes ``catalog/physics/serving.json``.
 """
 
@@ -21,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from statistics import fmean
 from typing import Any, ClassVar
 
 import numpy as np
@@ -41,7 +38,7 @@ MOST = 2.0
 LEAST = 20
 """Runs that make a campaign count."""
 GROUPS = ("engine", "device", "model")
-"""What is left out in turn beside campaigns."""
+"""What is left out in turn."""
 Names = NDArray[np.str_]
 Rows = dict[str, tuple[fitting.F, fitting.F, Names]]
 """Latency -> log of measured over predicted, log sd of the prediction without this fit's, and the
@@ -82,50 +79,23 @@ def left_out(
     return groups
 
 
-def campaigns_left_out(
-    away: fitting.F, current: fitting.F, names: Names
-) -> list[tuple[fitting.F, float]]:
-    """Which rows are a campaign's, and the log sd that the others give, of every campaign."""
-    campaigns = np.unique(names[:, -1])
-    if len(campaigns) == 1:
-        return []
-    return [
-        (rows, spread(away[~rows], current[~rows], names[~rows, -1]))
-        for rows in (names[:, -1] == campaign for campaign in campaigns)
-    ]
-
-
 def longer(away: fitting.F, current: fitting.F, names: Names) -> float:
-    """How many times as far off rows of what is left out are as the intervals of the others say, at
-    :data:`INSIDE` of the rows; 1 where they are no further off.
+    """How many times as far off rows of groups that are left out are as the intervals of the others
+    say, at :data:`INSIDE` of the rows; 1 where they are no further off.
 
     >>> away = Z90 * np.repeat([0.1, 0.2], 50)
     >>> names = np.array([["one", "here", "small", "a"]] * 50 + [["two", "there", "big", "b"]] * 50)
     >>> round(longer(away, 0.0 * away, names), 2)
     2.0
-
-    A campaign counts once, however few its runs: here a tenth of the rows are half of the weight.
-
-    >>> few = np.repeat(["a", "b"], [90, 10])
-    >>> names = np.stack([few, few, few, few], axis=1)
-    >>> round(longer(Z90 * np.repeat([0.1, 0.4], [90, 10]), np.full(100, 0.05), names), 1)
-    4.0
     """
     ratios, weights = [], []
-
-    def add(rows: fitting.F, log_sd: float, weight: float) -> None:
-        ratios.append(np.abs(away[rows]) / (Z90 * np.hypot(current[rows], log_sd)))
-        weights.append(np.full(int(rows.sum()), weight))
-
     groups = left_out(away, current, names)
     for kind in GROUPS:
         mine = [group for name, group in groups.items() if name.startswith(f"{kind} ")]
         count = sum(int(rows.sum()) for rows, _ in mine)
         for rows, log_sd in mine:
-            add(rows, log_sd, 1.0 / count)
-    campaigns = campaigns_left_out(away, current, names)
-    for rows, log_sd in campaigns:
-        add(rows, log_sd, 1.0 / (len(campaigns) * float(rows.sum())))
+            ratios.append(np.abs(away[rows]) / (Z90 * np.hypot(current[rows], log_sd)))
+            weights.append(np.full(int(rows.sum()), 1.0 / count))
     if not ratios:
         return 1.0
     every, shares = np.concatenate(ratios), np.concatenate(weights)
@@ -169,12 +139,9 @@ class ServingErrors(Fitter[Rows]):
         scores = {}
         for name, (away, current, names) in rows.items():
             times = longer(away, current, names)
-            ways = campaigns_left_out(away, current, names)
-            shares = [inside(away[its], current[its], log_sd) for its, log_sd in ways]
             scores[name] = (
                 fitting.percent(-away, "rows", "mape", "median", "bias", "log_sd")
                 | {"inside_before_pct": inside(away, current, 0.0), "longer": round(times, 3)}
-                | {"campaigns": len(ways), "campaigns_left_out_pct": round(fmean(shares), 1)}
                 | {
                     f"{group}_left_out_pct": inside(away[its], current[its], log_sd)
                     for group, (its, log_sd) in left_out(away, current, names).items()
