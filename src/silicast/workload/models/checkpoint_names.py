@@ -26,13 +26,13 @@ class CheckpointFormat(Strict, frozen=True):
     """A format that an end of a name states.
 
     Attributes:
-        ends: how it is written; ending: the end of models of the catalog that have it.
+        ends: how it is written; own: the end of models of the catalog that have it.
         means: in words.
         vague: an end before it that states a format goes before it.
     """
 
     ends: list[str]
-    ending: str
+    own: str
     precision: ModelPrecisionTable
     means: str
     vague: bool = False
@@ -91,7 +91,7 @@ def understood(name: str, canonical: Callable[[str], str | None]) -> Understood 
     while True:
         model = _known(remaining, canonical)
         if model is not None:
-            current = None if result is None else canonical(f"{model}-{result.ending}")
+            current = None if result is None else canonical(f"{model}-{result.own}")
             return Understood(current, None) if current is not None else Understood(model, result)
         match = _end().search(remaining)
         if match is None:
