@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.core.errors import SilicastError
-from silicast.formats.shell_script import Script, integer_of, options
+from silicast.formats._shell_sums import integer_of
+from silicast.formats.shell_script import Script, options
 
 
 def words(text: str) -> list[str]:

@@ -91,8 +91,12 @@ class RunPrice(NamedTuple):
             )
             if steps <= FEW:
                 parts = [number / (steps - 1) for number in range(steps)]
-                ends = zip(low, high, strict=True)
-                table = np.array([[one + (other - one) * x for x in parts] for one, other in ends])
+                table = np.array(
+                    [
+                        [one + (other - one) * x for x in parts]
+                        for one, other in zip(low, high, strict=True)
+                    ]
+                )
             else:
                 begin, along = np.array(low)[:, None], np.arange(steps) / (steps - 1)
                 table = begin + (np.array(high)[:, None] - begin) * along
