@@ -1,7 +1,7 @@
 """Statistics at other paces of the steps, from the first requests where these tell enough.
 
 How much slower requests are when steps are slower is known from far fewer of them than how long
-they take: the same requests run at both paces, and what they have in common cancels. So the first
+they take: the same requests run at both paces, and the error of both cancels. So the first
 :data:`FIRST` requests run at the predicted pace and at the other one, and every statistic of the
 whole run is moved by the ratio of the two. Queues may take longer than that to show what a pace
 does to them. All requests run again where

@@ -21,12 +21,17 @@ from silicast.workload.transformers.plan import Plan
 @pytest.mark.parametrize(
     ("version", "name", "asynchronous", "fused"),
     [
-        ("", "vllm", True, True), ("0.19.1", "vllm", True, True), ("0.17", "vllm", True, True),
-        ("0.16.9", "vllm", True, False), ("v0.15.1", "vllm", True, False),
-        ("0.13.0rc1", "vllm", False, False), ("0.8.0", "vllm", False, False),
-        ("0.7.3", "vllm-v0", False, False), ("nightly", "vllm", True, True),
+        ("", "vllm", True, True),
+        ("0.19.1", "vllm", True, True),
+        ("0.17", "vllm", True, True),
+        ("0.16.9", "vllm", True, False),
+        ("v0.15.1", "vllm", True, False),
+        ("0.13.0rc1", "vllm", False, False),
+        ("0.8.0", "vllm", False, False),
+        ("0.7.3", "vllm-v0", False, False),
+        ("nightly", "vllm", True, True),
     ],
-)  # fmt: skip
+)
 def test_versions_of_vllm(version: str, name: str, asynchronous: bool, fused: bool) -> None:
     result = as_of(find_engine("vllm"), version)
     assert result.name == name
@@ -104,9 +109,14 @@ def test_every_engine_names_known_options_and_predecessors() -> None:
     ],
 )
 def test_defaults_of_vllm_are_those_of_its_release(
-    version: str, share: float, padded: int, a100: int, b200_tokens: int, b200_graph: int,
+    version: str,
+    share: float,
+    padded: int,
+    a100: int,
+    b200_tokens: int,
+    b200_graph: int,
     b200_attention: str,
-) -> None:  # fmt: skip
+) -> None:
     """As its packages have them (config, engine/arg_utils.py, platforms/cuda.py)."""
     engine, b200 = as_of(find_engine("vllm"), version), find_device("B200")
     assert engine.serving is not None
@@ -123,12 +133,19 @@ def test_defaults_of_vllm_are_those_of_its_release(
 @pytest.mark.parametrize(
     ("version", "board", "tp", "most"),
     [
-        ("0.4.7", "RTX 4090", 1, 8), ("0.4.7", "H100", 1, 160), ("0.4.7", "H200", 8, 256),
-        ("0.5.9", "RTX 4090", 2, 24), ("0.5.9", "RTX 4090", 4, 80), ("0.5.23", "RTX 4090", 2, 48),
-        ("", "RTX 4090", 4, 160), ("", "L40S", 1, 32), ("", "H100", 2, 256), ("", "H100", 4, 512),
+        ("0.4.7", "RTX 4090", 1, 8),
+        ("0.4.7", "H100", 1, 160),
+        ("0.4.7", "H200", 8, 256),
+        ("0.5.9", "RTX 4090", 2, 24),
+        ("0.5.9", "RTX 4090", 4, 80),
+        ("0.5.23", "RTX 4090", 2, 48),
+        ("", "RTX 4090", 4, 160),
+        ("", "L40S", 1, 32),
+        ("", "H100", 2, 256),
+        ("", "H100", 4, 512),
         ("", "B200", 1, 512),
     ],
-)  # fmt: skip
+)
 def test_sglang_captures_graphs_by_board_degree_and_release(
     version: str, board: str, tp: int, most: int
 ) -> None:

@@ -81,9 +81,12 @@ def test_ways_to_a_smaller_bubble_keep_the_batch_but_for_the_one_that_doubles_it
     current = replace(rank(TrainingPlan(pp=4, dp=2)), micro_batch=4)
     ways = list(_ways(current, 8, "1f1b"))
     assert [(field, value) for field, value, _, _ in ways] == [
-        ("parallel.virtual_stages", 4), ("parallel.virtual_stages", 2),
-        ("workload.micro_batch", 2), ("workload.global_batch", 2 * 64), ("parallel.pp", 2),
-    ]  # fmt: skip
+        ("parallel.virtual_stages", 4),
+        ("parallel.virtual_stages", 2),
+        ("workload.micro_batch", 2),
+        ("workload.global_batch", 2 * 64),
+        ("parallel.pp", 2),
+    ]
     batches = [other.micro_batch * count * other.plan.dp for *_, other, count in ways]
     assert batches == [64, 64, 64, 128, 64]
     assert [other.micro_batch for *_, other, _ in ways] == [4, 4, 2, 4, 4]

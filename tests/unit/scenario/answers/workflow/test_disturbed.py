@@ -60,11 +60,11 @@ def test_slow_replicas_hold_up_the_items_that_wait_for_all() -> None:
 def test_jobs_of_a_cluster_fail_too() -> None:
     failures = {"mtbf_hours_per_gpu": 0.5, "restart_s": 0.0}
     stages = {"build": {"work": "job", "duration_ms": 1_800_000}}
-    work = {"requests": 4000, "stages": stages}
-    work |= {"arrival": {"kind": "closed", "concurrency": 4000}}
-    pools = {"all": {"device": "A100", "count": 4000, "model": "Llama-3.2-1B"}}
+    work = {"requests": 1000, "stages": stages}
+    work |= {"arrival": {"kind": "closed", "concurrency": 1000}}
+    pools = {"all": {"device": "A100", "count": 1000, "model": "Llama-3.2-1B"}}
     tree = {"task": "workflow", "pools": pools, "workload": work, "cluster": {"failures": failures}}
     reply = reply_to(tree)
     assert isinstance(reply, Answer), reply
     mean = reply.metrics["e2e_mean_ms"].estimate
-    assert mean == pytest.approx(1.8e6 * (math.e - 1.0), rel=0.04)
+    assert mean == pytest.approx(1.8e6 * (math.e - 1.0), rel=0.06)
