@@ -50,7 +50,7 @@ _LAUNCHERS = frozenset(("srun", "mpirun", "mpiexec"))
 _PROGRAM = re.compile(r"(?:.*/)?(?:python[\d.]*|torchrun|deepspeed|bash|sh)|.*\.py")
 """No value of an option before it."""
 _SHORT = {"-N": "--nodes", "-n": "--ntasks", "-np": "--ntasks"}
-_FUNCTION = re.compile(r"\bfunction\s+([\w-]+)|([\w-]+)\s*\(\)")
+_FUNCTION = re.compile(r"\bfunction\s+([\w-]+)|(?<![\w-])([\w-]+)\s*\(\)")
 _SLURM = "#SBATCH"
 _LONGEST_LINE = 1000
 _USED = re.compile(r"\$(?:[({@*]|[A-Za-z_]\w*|\d)")
