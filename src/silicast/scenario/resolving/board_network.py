@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from silicast.accelerator.design.architecture_file import design_path
+from silicast.composition.engines.engine import default_engine
 from silicast.core.calibrated import Blended
 from silicast.core.decode import read_toml
 from silicast.core.errors import SilicastError, unsupported
@@ -73,8 +74,6 @@ def board_answer(scenario: Scenario) -> Answer:
 
 FORMATS: Mapping[str, str] = {"float": "fp16", "w8a8": "int8", "w8a16": "int16"}
 """Precision -> the format that units of NPUs multiply."""
-FRAMEWORK = "torch-eager"
-"""Any: a runtime of NPUs replaces its rules and its host time."""
 RULES: Mapping[str, str] = {"qnn": "qnn", "tflite": "litert", "onnx": "onnxruntime"}
 """Runtime of boards -> the file of its rules, catalog/runtimes."""
 REACHED = 0.8
@@ -121,7 +120,8 @@ def on_nest(scenario: Scenario) -> Scenario:
 
 
 def _engine(stated: EngineTable | None) -> EngineTable:
-    """A framework with the runtime that is stated, as an engine or as an option; qnn where none is.
+    """The usual framework, whose rules and host time a runtime of NPUs replaces, with the runtime
+    that is stated as an engine or as an option; qnn where none is.
 
     >>> _engine(EngineTable("tflite")).options, _engine(None).options
     ({'runtime': 'litert'}, {'runtime': 'qnn'})
@@ -129,7 +129,7 @@ def _engine(stated: EngineTable | None) -> EngineTable:
     if stated is not None and "runtime" in stated.options:
         return stated
     runtime = "qnn" if stated is None else runtime_named(stated.name)
-    return EngineTable(FRAMEWORK, options={"runtime": RULES[runtime]})
+    return EngineTable(default_engine("graph"), options={"runtime": RULES[runtime]})
 
 
 def _nest(board: Board) -> dict[str, Any]:
