@@ -236,7 +236,8 @@ class _ScriptReader:
                 given = [field for word in words[1:] for field in self.fields(word)]
                 self.count(given)
                 before = self.calls.setdefault(head, [])
-                before += [given] if given not in before else []
+                if len(before) < MOST_NESTED and given not in before:  # later ones are not read
+                    before.append(given)
             self.runs += [] if head in _PRINTS else [(tokens, self.call_arguments)]
             if command.target is not None:
                 self.files.append(_Write(command.target, _echoed(tokens), command.appends))
