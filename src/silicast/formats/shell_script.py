@@ -50,7 +50,7 @@ _LAUNCHERS = frozenset(("srun", "mpirun", "mpiexec"))
 _PROGRAM = re.compile(r"(?:.*/)?(?:python[\d.]*|torchrun|deepspeed|bash|sh)|.*\.py")
 """No value of an option before it."""
 _SHORT = {"-N": "--nodes", "-n": "--ntasks", "-np": "--ntasks"}
-_FUNCTION = re.compile(r"\bfunction\s+([\w-]+)|([\w-]+)\s*\(\)")
+_FUNCTION = re.compile(r"\bfunction\s+([\w-]+)|(?<![\w-])([\w-]+)\s*\(\)")
 _SLURM = "#SBATCH"
 _LONGEST_LINE = 1000
 _USED = re.compile(r"\$(?:[({@*]|[A-Za-z_]\w*|\d)")
@@ -236,7 +236,8 @@ class _ScriptReader:
                 given = [field for word in words[1:] for field in self.fields(word)]
                 self.count(given)
                 before = self.calls.setdefault(head, [])
-                before += [given] if given not in before else []
+                if len(before) < MOST_NESTED and given not in before:  # later ones are not read
+                    before.append(given)
             self.runs += [] if head in _PRINTS else [(tokens, self.call_arguments)]
             if command.target is not None:
                 self.files.append(_Write(command.target, _echoed(tokens), command.appends))

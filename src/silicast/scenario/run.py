@@ -93,6 +93,7 @@ SWITCHES: Mapping[str, tuple[Any, ...]] = {
     "engine.options.async_scheduling": (True, False),
     "engine.options.attention": ("math", "fused"),
     "engine.options.cuda_graph": ("full", "piecewise", "off"),
+    "engine.options.custom_all_reduce": (True, False),
     "engine.options.enable_balance": (True, False),
     "engine.options.fused_all_reduce": (True, False),
     "engine.options.fused_latent": (True, False),

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any, final
+from typing import Annotated, Any, final
 
 import msgspec
 import numpy as np
@@ -29,6 +29,7 @@ UNANSWERED = 100.0
 DRAWS = 400
 LEVEL = 0.90
 WEEK = timedelta(days=7)
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 SUITE = "suite "
 SETS = ("all", "seen", "unseen board", "unseen model", "unseen engine release")
 
@@ -242,7 +243,7 @@ def enter(ledger: Path, tools: Sequence[str], now: datetime) -> None:
     """
     lines = read_bounded(ledger, MOST_BYTES, "a ledger").splitlines() if ledger.exists() else []
     entries = [
-        decode_json(line, tuple[str, str], file=str(ledger), line=number)
+        decode_json(line, tuple[str, Moment], file=str(ledger), line=number)
         for number, line in enumerate(lines, 1)
     ]
     for at, tool in enumerate(tools):
@@ -255,9 +256,9 @@ def enter(ledger: Path, tools: Sequence[str], now: datetime) -> None:
                 hint="one scored submission a week: choose one",
             )
         for name, stated in entries:
-            if name == tool and now - datetime.fromisoformat(stated) < WEEK:
+            if name == tool and now - stated < WEEK:
                 raise SilicastError(
-                    f"{tool} was scored on {stated[:10]}",
+                    f"{tool} was scored on {stated:%Y-%m-%d}",
                     kind="limit",
                     file=str(ledger),
                     field="tool",

@@ -235,6 +235,11 @@ def test_each_call_of_a_function_is_a_run() -> None:
     ]
 
 
+def test_a_long_word_is_searched_for_functions_once() -> None:
+    """From each of its letters on, the search would take hours."""
+    assert Script.parse("a" * 500_000 + "\npython x.py --bf16").command()[0] == "python"
+
+
 def test_a_script_is_started_without_arguments_of_its_own() -> None:
     assert Script.parse('python x.py --bf16 "$@" $*').command() == ["python", "x.py", "--bf16"]
 

@@ -171,6 +171,10 @@ def test_a_tool_is_scored_once_a_week(tmp_path: Path) -> None:
     enter(ledger, ["x"], start + timedelta(days=8))
     with pytest.raises(SilicastError, match="z stands in several submissions"):
         enter(ledger, ["z", "x", "z"], start + timedelta(days=30))
+    for line in ('["x", "yesterday"]', '["x", "2026-11-01T00:00:00"]'):
+        ledger.write_text(f"{line}\n")
+        with pytest.raises(SilicastError, match=r"ledger: .*line 1"):
+            enter(ledger, ["x"], start)
     ledger.write_text("a note of mine\n")
     with pytest.raises(SilicastError, match="ledger: line 1: not valid JSON"):
         enter(ledger, ["x"], start)

@@ -91,6 +91,7 @@ def _training(
 
     from silicast.core.files import write_atomically
     from silicast.formats.training_configs import missing_of, read_training_config
+    from silicast.formats.training_configs.reader import NEEDED
     from silicast.scenario.decode import decode
     from silicast.scenario.set_fields import with_fields
 
@@ -104,8 +105,10 @@ def _training(
 
         find_device(named)
     missing = missing_of(whole)
-    if given and missing is None:
-        decode(whole, folder=output.parent)
+    if given and (missing is None or missing[0] == "device"):
+        # what is stated is checked before a device is
+        named = whole.get("device") or NEEDED["device"]
+        decode({**whole, "device": named}, folder=output.parent)
     for line in remarks:
         if not (given.get("device") and line.startswith("device: not stated")):
             show(line)

@@ -39,9 +39,11 @@ POSITIONS = {
     "relative": "rope",
 }
 NORMS = {
-    "LayerNorm": "layernorm", "RMSNorm": "rmsnorm",
-    "layernorm": "layernorm", "rmsnorm": "rmsnorm",
-}  # fmt: skip
+    "LayerNorm": "layernorm",
+    "RMSNorm": "rmsnorm",
+    "layernorm": "layernorm",
+    "rmsnorm": "rmsnorm",
+}
 """Of Megatron-LM, and of Megatron-DeepSpeed."""
 MODULES = ("core_attn", "mlp", "moe", "moe_act", "layernorm", "mla_up_proj", "shared_experts")
 """Of ``--recompute-modules``."""

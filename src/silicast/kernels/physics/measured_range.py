@@ -243,8 +243,9 @@ def not_measured(device: Device) -> str:
     if device.structure is not None:
         leakage = "" if device.idle_power_w is not None else ", and leakage (its file states none)"
         return (
-            f"nobody has built {device.name}: times and energies are counted from mappings; energy "
-            f"leaves out clock tree and control{leakage}: a chip may draw two to three times that"
+            f"{device.name} is a design of which no kernel was measured: times and energies are "
+            f"counted from mappings; energy leaves out clock tree and control{leakage}: a chip may "
+            "draw two to three times that"
         )
     return (
         f"not every kernel was measured on {device.architecture} in its format: constants of "

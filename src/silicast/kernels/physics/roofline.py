@@ -328,7 +328,7 @@ class RooflineKernel(Implementation):
 
     def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         c = load_physics(self.group).constants(device.architecture)
-        if device.structure is not None:  # nobody has built it: no constants are of it
+        if device.structure is not None:  # a design: no constants are of it
             return {
                 f"unbuilt:{device.name}": c["unbuilt_log_sd"],
                 f"family:{self.family}": c["family_log_sd"],

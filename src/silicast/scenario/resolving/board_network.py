@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from silicast.accelerator.design.architecture_file import design_path
+from silicast.composition.engines.engine import default_engine
 from silicast.core.calibrated import Blended
 from silicast.core.decode import read_toml
 from silicast.core.errors import SilicastError, unsupported
@@ -73,8 +74,8 @@ def board_answer(scenario: Scenario) -> Answer:
 
 FORMATS: Mapping[str, str] = {"float": "fp16", "w8a8": "int8", "w8a16": "int16"}
 """Precision -> the format that units of NPUs multiply."""
-ENGINE = EngineTable("torch-eager", options={"runtime": "qnn"})
-"""Any framework, with the rules and the host time of a runtime of NPUs."""
+RULES: Mapping[str, str] = {"qnn": "qnn", "tflite": "litert", "onnx": "onnxruntime"}
+"""Runtime of boards -> the file of its rules, catalog/runtimes."""
 REACHED = 0.8
 """Of the published bandwidth of memory, judged; as in catalog/designs/hexagon-*.toml."""
 
@@ -84,7 +85,7 @@ def on_nest(scenario: Scenario) -> Scenario:
     operations, the bandwidth and the tightly coupled memory of the board.
 
     Raises:
-        SilicastError: a network that is known by counts alone, without a graph.
+        SilicastError: a network that is known by counts alone, without a graph; no such runtime.
     """
     name = _one_inference(scenario.workload) or scenario.raw.model
     board = board_named(str(scenario.raw.device))
@@ -102,14 +103,33 @@ def on_nest(scenario: Scenario) -> Scenario:
             "leave tier out",
         )
     assert isinstance(name, str)
-    precision = None
+    precision, stated = scenario.raw.precision, _precision(scenario.raw.precision)
     if network_file(name) is not None:
-        precision = PrecisionTable(recipe=FORMATS[_precision(scenario.raw.precision)])
+        precision = PrecisionTable(recipe=FORMATS[stated])
+    elif stated == "float":
+        precision = None  # of programs: as they are
     raw = msgspec.structs.replace(
-        scenario.raw, device=_nest(board), model=None, precision=precision, engine=ENGINE
+        scenario.raw,
+        device=_nest(board),
+        model=None,
+        precision=precision,
+        engine=_engine(scenario.engine),
     )
     workload = msgspec.structs.replace(scenario.workload, graph=name)
     return msgspec.structs.replace(scenario, raw=raw, workload=workload)
+
+
+def _engine(stated: EngineTable | None) -> EngineTable:
+    """The usual framework, whose rules and host time a runtime of NPUs replaces, with the runtime
+    that is stated as an engine or as an option; qnn where none is.
+
+    >>> _engine(EngineTable("tflite")).options, _engine(None).options
+    ({'runtime': 'litert'}, {'runtime': 'qnn'})
+    """
+    if stated is not None and "runtime" in stated.options:
+        return stated
+    runtime = "qnn" if stated is None else runtime_named(stated.name)
+    return EngineTable(default_engine("graph"), options={"runtime": RULES[runtime]})
 
 
 def _nest(board: Board) -> dict[str, Any]:

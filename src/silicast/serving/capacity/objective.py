@@ -95,7 +95,8 @@ class LatencyObjective:
             for other, (whole, higher, stricter) in limits.items():
                 alike = whole == latency or (latency, whole) == ("ttft", "e2e")
                 comparable = higher >= rank if rank and higher else rank == higher
-                if other != name and alike and comparable and stricter <= limit:
+                implied = other != name and alike and comparable and stricter <= limit
+                if implied and idle.get(other) != name:  # of two alike one says something
                     idle.setdefault(name, other)
         return idle
 
@@ -144,10 +145,11 @@ class LatencyObjective:
         """By how much a run of an open load exceeds each limit; below zero a limit is kept.
 
         Of a quantile, of late requests likewise: the odds of a request that is later, over those
-        allowed, as a logarithm in parts of :data:`ODDS`. It has the sign of quantile less limit and
-        grows evenly with the load also where latencies are of few kinds, as with so many prompts
-        between the tokens of an answer, and a quantile leaps from one to the next. Of means and
-        gaps: the logarithm of value over limit. "queue" is its growth over that allowed, less one.
+        allowed, as a logarithm in parts of :data:`ODDS`. It has the sign of quantile less limit,
+        but where just as many are late as may be, and grows evenly with the load also where
+        latencies are of few kinds, as with so many prompts between the tokens of an answer, and a
+        quantile leaps from one to the next. Of means and gaps: the logarithm of value over limit.
+        "queue" is its growth over that allowed, less one.
         """
         values = self.values(records)
         excess: dict[str, float] = {}

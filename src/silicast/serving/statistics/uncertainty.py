@@ -31,11 +31,11 @@ from silicast.core.metrics import LATENCIES, METRICS
 from silicast.core.numerics import I64
 from silicast.core.prediction import Z90, ErrorFactors, Quantity
 from silicast.serving.simulation.event_loop import ReplicaSpec
+from silicast.serving.statistics.metrics import QUANTILES
 from silicast.serving.statistics.other_paces import Metrics, at_paces
 from silicast.serving.statistics.records import Records
 from silicast.serving.statistics.step_mix import KINDS, Kind, Spent, columns
 
-QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 NEAR = 0.02
 """Requests within so many ranks, of all, of a quantile are looked at for what it consists of."""
 BLOCKS = 8

@@ -165,6 +165,7 @@ def test_a_training_configuration_becomes_a_scenario(tmp_path: Path, capsys: Cap
         (["--device", "nosuch"], "device: unknown device"),
         (["--device", "h100", "--set", "cluster.gpus=eight"], "cluster.gpus: expected"),
         (["--device", "h100", "--set", "nosuch=1"], "nosuch: unknown field"),
+        (["--set", "workload.nosuch=1"], "workload.nosuch: unknown field"),
     ],
 )
 def test_what_is_stated_beside_a_configuration_is_checked(

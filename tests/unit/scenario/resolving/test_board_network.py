@@ -131,6 +131,17 @@ def test_the_analytic_tier_is_the_nest_of_the_board() -> None:
     assert weak["e2e_ms"].estimate > 2.0 * strong["e2e_ms"].estimate
 
 
+def test_the_analytic_tier_takes_the_runtime_and_refuses_formats_that_a_program_has_not() -> None:
+    for engine in ("tflite", {"name": "torch-eager", "options": {"runtime": "litert"}}):
+        answer = predict(tier="analytic", engine=engine)
+        assert any(text.startswith("litert runs the network") for text in answer.warnings)
+    with pytest.raises(SilicastError, match="no runtime 'vllm'"):
+        predict(tier="analytic", engine="vllm")
+    architecture = "fbnet:" + " ".join(["3"] * 22)
+    with pytest.raises(SilicastError, match="runs in fp32"):
+        predict(tier="analytic", model=architecture)
+
+
 def test_the_analytic_tier_needs_a_graph() -> None:
     with pytest.raises(SilicastError, match="needs the graph"):
         predict(model="yolov8_det", tier="analytic")

@@ -52,6 +52,13 @@ def test_an_excess_has_the_sign_of_its_verdict(late: int) -> None:
     assert (each.excess(run)["late"] > 0.0) == bool(each.broken(run))
 
 
+def test_of_two_limits_alike_one_is_idle() -> None:
+    alike = LatencyObjective({"ttft_p99_ms": 50.0}, {"ttft": 50.0}, 0.99)
+    assert alike.idle() == {"ttft_p99_ms": "ttft_ms"}
+    apart = LatencyObjective({"ttft_p99_ms": 50.0, "tpot_p50_ms": 9.0}, {"e2e": 60.0}, 0.99)
+    assert apart.idle() == {}
+
+
 def test_requests_of_a_steady_state_are_one_of_few_numbers() -> None:
     """40 beyond p99 are 4,000; more than the last number are never simulated."""
     alone = taking(*[910] * 10)  # a second each

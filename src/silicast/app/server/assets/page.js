@@ -310,9 +310,9 @@ function frontOf(points) {
   return points.filter((p) => !points.some((other) => beats(other, p))).sort((a, b) => a.x.estimate - b.x.estimate);
 }
 
-/* The median request at some loads: it waits for its first token, then its tokens come. */
 const users = (load) => `${load} user${load === 1 ? "" : "s"}`;
 
+/* The median request at some loads: it waits for its first token, then its tokens come. */
 function timeline(served) {
   const shown = served.filter(({answer}) => answer.metrics.ttft_p50_ms && answer.metrics.e2e_p50_ms);
   if (!shown.length) return [];

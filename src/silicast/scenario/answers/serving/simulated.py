@@ -154,9 +154,14 @@ class Simulated:
     def metrics(self, metrics_of: Callable[[Records], Metrics]) -> dict[str, Quantity]:
         """Every metric with its interval."""
         metrics = intervals(
-            self.records, self._consists, self.error, metrics_of, self._again, self.bound(),
+            self.records,
+            self._consists,
+            self.error,
+            metrics_of,
+            self._again,
+            self.bound(),
             self._at_pace if self._begin is not None else None,
-        )  # fmt: skip
+        )
         if (accepted := self._accepted) is not None and ACCEPTANCE in metrics:
             length, most = metrics[ACCEPTANCE].estimate, 1.0 + len(accepted.rates)
             wide = Quantity.around(length, accepted.log_sd, bound=1.0)
