@@ -38,7 +38,7 @@ def test_every_design_of_the_catalog_maps_a_layer(path: Path) -> None:
         if Chip.from_design(design).slides
         else matmul(m=64, n=128, k=128)
     )
-    has_energies = design.architecture.compute.energy_pj is not None
+    has_energies = not design.architecture.missing_energy
     mapping = best_mapping(
         layer,
         design.architecture,
