@@ -55,10 +55,14 @@ class Branches:
 
     Args:
         words: words of a condition with their variables put in.
+        unsure: nobody knows whether the script comes here.
     """
 
-    def __init__(self, words: Callable[[Sequence[Token]], list[str]]) -> None:
+    def __init__(
+        self, words: Callable[[Sequence[Token]], list[str]], *, unsure: bool = False
+    ) -> None:
         self._words = words
+        self._unsure = unsure
         self._frames: list[_Frame] = []
         self._last: Truth = True
         self._skips = False
@@ -70,7 +74,17 @@ class Branches:
 
     @property
     def is_unsure(self) -> bool:
-        return any(frame.unsure for frame in self._frames)
+        return self._unsure or any(frame.unsure for frame in self._frames)
+
+    @property
+    def in_loop(self) -> bool:
+        return any(frame.kind == "loop" for frame in self._frames)
+
+    @property
+    def in_skipped_loop(self) -> bool:
+        """Whether the script would come here but for a loop over arguments."""
+        skipped = next((frame for frame in self._frames if not frame.runs), None)
+        return skipped is not None and skipped.kind == "loop"
 
     def unsure(self) -> None:
         """The condition that is being read depends on what nobody states."""

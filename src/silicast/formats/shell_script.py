@@ -5,7 +5,8 @@ without quotes, ``${NAME:-default}``, sums and products in ``$(( ))``, quotes, c
 lines, ``set --``, ``eval`` and ``bash -c``; here-documents that ``read`` puts into a variable or
 that are written to a file, and what ``$(cat <<X)``, ``$(echo words)`` and functions print; ``if``,
 ``case`` and ``&&`` where the values of their variables say which way they go
-(:mod:`silicast.formats.shell_branches`); functions with the arguments of each call. What
+(:mod:`silicast.formats.shell_branches`); functions with the arguments of each call, and ``shift``.
+What
 ``#SBATCH`` lines ask for are the variables that Slurm sets. The last assignment of a name counts.
 """
 
@@ -13,12 +14,13 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import final
 
-from silicast.core.errors import over_limit
+from silicast.core.errors import SilicastError, over_limit
+from silicast.formats._shell_functions import Functions, plain, with_names
 from silicast.formats._shell_lexer import (
     Assignment,
     Command,
@@ -30,6 +32,7 @@ from silicast.formats._shell_lexer import (
 )
 from silicast.formats._shell_sums import integer_of
 from silicast.formats.shell_branches import CONDITIONS, Branches
+from silicast.formats.shell_options import LAUNCHERS, long_names, of_slurm
 
 MAX_EXPANDED = 1 << 20
 MOST_NESTED = 8
@@ -45,16 +48,18 @@ _PIPES = frozenset(("|", "|&"))
 _SHELLS = frozenset(("bash", "sh"))
 _NAMED = re.compile(r"\$(?:([A-Za-z_]\w*|\d)|\{([A-Za-z_]\w*|\d)\})")
 _DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*):?=[^{}]*\}")
-_LAUNCHERS = frozenset(("srun", "mpirun", "mpiexec"))
-"""Their options hold for the program behind a shell that they start, too."""
-_PROGRAM = re.compile(r"(?:.*/)?(?:python[\d.]*|torchrun|deepspeed|bash|sh)|.*\.py")
-"""No value of an option before it."""
-_SHORT = {"-N": "--nodes", "-n": "--ntasks", "-np": "--ntasks"}
-_FUNCTION = re.compile(r"\bfunction\s+([\w-]+)|(?<![\w-])([\w-]+)\s*\(\)")
-_SLURM = "#SBATCH"
-_LONGEST_LINE = 1000
 _USED = re.compile(r"\$(?:[({@*]|[A-Za-z_]\w*|\d)")
-_BRACED = re.compile(r"([A-Za-z_]\w*|\d+|[@*])(?:\[[@*]\])?(?::?[-=](?P<default>.*))?", re.DOTALL)
+_BRACED = re.compile(
+    r"([A-Za-z_]\w*|\d+|[@*])(?:\[[@*]\])?"
+    r"(?:(?<=[@*]):(?P<start>\d{1,9})(?::(?P<most>\d{1,9}))?"
+    r"|:?[-=](?P<default>.*)|:?\?.*)?",
+    re.DOTALL,
+)
+_ARGUMENTS = frozenset("0123456789@*")
+_LONGEST_NUMBER = 9
+_LOCALS = frozenset(("local", "declare", "typeset"))
+MOST_STEPS = 1 << 15
+"""Commands that all calls of functions carry out together."""
 
 
 @final
@@ -93,19 +98,9 @@ class Script:
         >>> script.command()
         ['python', 'x.py', '--tp', '2', '--bf16']
         """
-        runs: dict[tuple[str, ...], list[str]] = {}
-        calls: Mapping[str, list[list[str]]] = {}
-        number = 0
-        for _ in range(MOST_NESTED):  # a function stands before what calls it: read again with that
-            of_call = {name: each[min(number, len(each) - 1)] for name, each in calls.items()}
-            reader = _ScriptReader({**of_slurm(text), **given}, frozenset(given), of_call)
-            reader.read(text)
-            number = number + 1 if reader.calls == calls else 0
-            runs = runs if number > 1 else {}
-            runs |= {tuple(words): words for words in reader.expanded_runs()}
-            if number and number >= max(map(len, calls.values()), default=0):
-                break
-            calls = reader.calls
+        reader = _ScriptReader({**of_slurm(text), **given}, frozenset(given))
+        reader.read(text)
+        runs = {tuple(words): words for words in reader.expanded_runs()}
         return Script(
             reader.variables,
             tuple(runs.values()),
@@ -148,106 +143,177 @@ class _Write:
 class _ScriptReader:
     """Commands of a script read one by one; what all expansions together hold is bounded."""
 
-    def __init__(
-        self,
-        given: Mapping[str, str],
-        fixed: frozenset[str],
-        of_call: Mapping[str, list[str]] = MappingProxyType({}),
-    ) -> None:
+    def __init__(self, given: Mapping[str, str], fixed: frozenset[str]) -> None:
         self.variables: dict[str, str | list[str]] = dict(given)
         self.fixed = fixed
-        self.of_call = of_call
-        self.functions: frozenset[str] = frozenset()
-        self.calls: dict[str, list[list[str]]] = {}
-        self.call_arguments: _Variables = {}
-        self.depth = 0
+        self.arguments: list[str] | None = None
+        self.functions = Functions()
+        self.called: set[str] = set()
+        self.local: dict[str, str | list[str] | None] | None = None
         self.branched: dict[str, None] = {}
         self.missing: dict[str, None] = {}
         self.looped: dict[str, list[str]] = {}
-        self.runs: list[tuple[list[Token], _Variables]] = []
+        self.runs: list[tuple[list[Token], list[str] | None]] = []
+        self.of_calls: list[list[str]] = []
         self.files: list[_Write] = []
         self.piped: Word | None = None
-        self.printed: dict[str, list[list[Token]]] = {}
-        self.function = ""
+        self.printed: list[str] | None = None
         self.branches = Branches(self.condition_words)
-        self.size = self.nested = 0
+        self.size = self.nested = self.depth = self.steps = 0
 
     def read(self, text: str) -> None:
-        before = ""
-        self.functions = frozenset(m[1] or m[2] for m in _FUNCTION.finditer(text))
-        for command in commands(text):
-            piped, self.piped = self.piped, None
-            if command.joined.endswith("()"):
-                self.function = before
-            tokens = self.branches.entered(command.joined, command.tokens, _plain)
-            while tokens and _plain(tokens[0]) in _BEFORE:
-                tokens = tokens[1:]
-            head = _plain(tokens[0]) if tokens else ""
-            before = _plain(command.tokens[-1])
-            if head == "function" and len(tokens) > 1:
-                self.function = _plain(tokens[1])
-            self.bracket(_plain(command.tokens[0]), before)
-            if head == "for":
-                self.loop(tokens)
-            elif head in CONDITIONS or not tokens or not self.branches.runs:
-                continue
-            else:
-                document = command.document or (piped if command.joined in _PIPES else None)
-                self.command(replace(command, tokens=tokens, document=document), head)
+        self.follow(with_names(commands(text)))
+        self.functions.end()
+        outer = dict(self.variables)
+        for name in [each for each in self.functions.bodies if each not in self.called]:
+            self.call(name, None)  # nothing says when: it replaces no variable of the script's own
+            self.variables |= outer
 
-    def bracket(self, first: str, last: str) -> None:
-        """Counts curly brackets: the outermost of a function ends it."""
-        if first == "}":
-            self.depth = max(self.depth - 1, 0)
-            if not self.depth:
-                self.function = ""
-        elif "{" in (first, last):
-            self.depth += 1
-        words = self.of_call.get(self.function)
-        self.call_arguments = {} if words is None else positional(words)
+    def follow(self, read: Iterable[tuple[Command, bool]]) -> None:
+        """Carries out commands, and holds the functions that they define."""
+        for command, names in read:
+            runs = self.branches.runs
+            if not self.functions.holds(command, names=names, runs=runs):
+                self.step(command, names=names)
 
-    def expanded_runs(self) -> Iterator[list[str]]:
-        """Words of all commands, in the end: the last assignment of a name counts."""
-        outer = self.variables
+    def step(self, command: Command, *, names: bool = False) -> None:
+        """One command; one that only names a function that follows is not carried out."""
+        piped, self.piped = self.piped, None
+        tokens = self.branches.entered(command.joined, command.tokens, plain)
+        while tokens and plain(tokens[0]) in _BEFORE:
+            tokens = tokens[1:]
+        head = plain(tokens[0]) if tokens else ""
+        if self.arguments and self.branches.in_skipped_loop:
+            assigns = any(isinstance(token, Assignment) for token in tokens)
+            if assigns or head == "shift":
+                raise _lost("a loop over the arguments of a call")
+        if head == "for":
+            self.loop(tokens)
+        elif head not in CONDITIONS and tokens and self.branches.runs and not names:
+            document = command.document or (piped if command.joined in _PIPES else None)
+            self.command(replace(command, tokens=tokens, document=document), head)
+
+    def call(self, name: str, given: list[str] | None) -> None:
+        """Carries out a function; its runs take the variables as they are when it ends.
+
+        Args:
+            given: its arguments; None = nobody knows.
+        """
+        if self.depth >= MOST_NESTED:
+            return
+        outer = self.arguments, self.branches, self.runs, self.local
+        self.depth += 1
+        self.arguments, self.runs, self.local = given, [], {}
+        self.branches = Branches(self.condition_words, unsure=self.branches.is_unsure)
+        body = self.functions.bodies[name]
+        self.steps += 1 + len(body)
+        if self.steps > MOST_STEPS:
+            raise over_limit("functions are called too often")
+        self.follow(body)
+        self.of_calls += self.expanded_now()
+        self.restore(self.local)
+        self.arguments, self.branches, self.runs, self.local = outer
+        self.depth -= 1
+
+    def expanded_now(self) -> list[list[str]]:
+        """Words of the commands that were read, with the variables as they are now."""
+        outer = self.arguments
+        made: list[list[str]] = []
         for tokens, arguments in self.runs:
-            self.variables = {**outer, **arguments}
-            yield from self.expanded(tokens)
-        self.variables = outer
+            self.arguments = arguments
+            made += self.expanded(tokens)
+        self.arguments = outer
+        return made
+
+    def expanded_runs(self) -> list[list[str]]:
+        """Words of all commands, in the end: the last assignment of a name counts."""
+        return [*self.of_calls, *self.expanded_now()]
+
+    def calls(self, words: Sequence[Word], assigned: Sequence[Assignment] = ()) -> bool:
+        """Whether the words call a function; it is carried out, once for each value of a loop's
+        variable that is among its arguments.
+
+        Args:
+            assigned: variables that have values for this call alone.
+        """
+        name = next(iter(self.fields(words[0])), "") if self.functions.bodies and words else ""
+        if name not in self.functions.bodies:
+            return False
+        self.called.add(name)
+        outer = {each.name: self.variables.get(each.name) for each in assigned}
+        self.assign_all(assigned, is_local=False)
+        used = dict.fromkeys(
+            match[1] or match[2]
+            for word in words[1:]
+            for part in word
+            if part.quote != "'"
+            for match in _NAMED.finditer(part.text)
+        )
+        loops = [each for each in used if each in self.looped and each not in self.variables]
+        turns = itertools.product(*(self.looped[each] for each in loops))
+        for values in itertools.islice(turns, MOST_STEPS):
+            self.variables |= zip(loops, values, strict=True)
+            given = [field for word in words[1:] for field in self.fields(word)]
+            self.count(given)
+            start = len(self.of_calls)
+            self.call(name, given)
+            made = self.of_calls[start:]
+            if made and not any(map(_option_count, made)):  # its body says nothing of options
+                self.of_calls.append([name, *given])
+        self.restore(outer | dict.fromkeys(loops))
+        return True
+
+    def restore(self, outer: Mapping[str, str | list[str] | None]) -> None:
+        """Variables as they were; None = they had no value."""
+        self.variables |= {name: value for name, value in outer.items() if value is not None}
+        for name in [name for name, value in outer.items() if value is None]:
+            self.variables.pop(name, None)
+
+    def shift(self, words: Sequence[Word]) -> None:
+        """``shift``: the first arguments of the script or of a call fall away.
+
+        Raises:
+            SilicastError: nobody knows how many, or whether.
+        """
+        if not self.arguments:
+            return
+        by = "".join(f for word in words for f in self.fields(word)) or "1"
+        if not by.isdecimal() or len(by) > 9:
+            raise _lost(f"shift {by[:40]}")
+        if self.branches.is_unsure or self.branches.in_loop:
+            raise _lost("shift in a loop, or where a condition holds of which it is not known,")
+        if int(by) <= len(self.arguments):  # else the shell changes nothing
+            self.count(self.arguments)
+            self.arguments = self.arguments[int(by) :]
 
     def command(self, command: Command, head: str) -> None:
         tokens = command.tokens
         assigned = [token for token in tokens if isinstance(token, Assignment)]
         words = [token for token in tokens if not isinstance(token, Assignment)]
         if assigned and (len(assigned) == len(tokens) or head in _DECLARES):
-            for each in assigned:
-                self.assign(each)
-        elif command.document is not None and _plain(words[0]) == "read":
-            self.keep(_plain(words[-1]), self.text(command.document))
+            self.assign_all(assigned, is_local=head in _LOCALS)
+        elif command.document is not None and plain(words[0]) == "read":
+            self.keep(plain(words[-1]), self.text(command.document))
         elif head in _WRITERS and command.document is not None:
             self.write(words, command)
-        elif head == "set":
-            self.arguments(tokens[1:])
+        elif head in ("set", "shift"):
+            (self.set if head == "set" else self.shift)(words[1:])
         elif head == ":":
             self.defaults(tokens[1:])
         elif head in _PRINTS and command.target is None:
-            self.printed.setdefault(self.function, []).append(tokens)
-        elif head not in _DECLARES:
-            if head in self.functions and len(words) > 1:
-                given = [field for word in words[1:] for field in self.fields(word)]
-                self.count(given)
-                before = self.calls.setdefault(head, [])
-                if len(before) < MOST_NESTED and given not in before:  # later ones are not read
-                    before.append(given)
-            self.runs += [] if head in _PRINTS else [(tokens, self.call_arguments)]
+            if self.printed is not None:
+                self.printed.append(self.words_of(tokens))
+        elif head not in _DECLARES and not self.calls(words, assigned):
+            self.runs += [] if head in _PRINTS else [(tokens, self.arguments)]
             if command.target is not None:
                 self.files.append(_Write(command.target, _echoed(tokens), command.appends))
 
     def write(self, words: Sequence[Word], command: Command) -> None:
         """``cat`` and ``tee`` of a here-document: into files, or on to the next command."""
-        named = [word for word in words[1:] if not _plain(word).startswith("-")]
-        flags = [_plain(word) for word in words[1:] if word not in named]
+        named = [word for word in words[1:] if not plain(word).startswith("-")]
+        flags = [plain(word) for word in words[1:] if word not in named]
         document = command.document
-        if _plain(words[0]) == "tee":
+        if plain(words[0]) == "tee":
             appends = "-a" in flags or "--append" in flags
             self.files += [_Write(word, document, appends) for word in named]
         elif named:
@@ -286,34 +352,37 @@ class _ScriptReader:
         parsed = list(itertools.islice(commands(inner), 2))
         text: str | None = None
         if len(parsed) == 1 and not any(isinstance(t, Assignment) for t in parsed[0].tokens):
-            command, head = parsed[0], _plain(parsed[0].tokens[0])
+            command, head = parsed[0], plain(parsed[0].tokens[0])
             if head == "cat" and command.document is not None:
                 text = self.text(command.document)
             elif head in _PRINTS:
-                text = self.words_of([command.tokens])
-            elif len(command.tokens) == 1 and head in self.printed:
-                text = self.words_of(self.printed[head])
+                text = self.words_of(command.tokens)
+            elif head in self.functions.bodies:
+                text = self.printed_by(command)
         self.nested -= 1
         return text
 
-    def words_of(self, prints: Sequence[Sequence[Token]]) -> str:
+    def printed_by(self, command: Command) -> str:
+        """What a function prints; it changes nothing else."""
+        outer = self.printed, self.of_calls, dict(self.variables)
+        self.printed, self.of_calls = [], []
+        self.count("".join(self.variables))
+        self.calls([token for token in command.tokens if isinstance(token, tuple)])
+        text = " ".join(self.printed)
+        self.printed, self.of_calls, self.variables = outer
+        return text
+
+    def words_of(self, tokens: Sequence[Token]) -> str:
         """What ``echo`` and ``printf`` print, without their options and formats."""
-        words = [
-            f
-            for each in prints
-            for token in each[1:]
-            if not isinstance(token, Assignment)
-            for f in self.fields(token)
-        ]
+        words = [f for token in tokens[1:] if isinstance(token, tuple) for f in self.fields(token)]
         return " ".join(word for word in words if word not in _OF_PRINTS)
 
-    def arguments(self, tokens: Sequence[Token]) -> None:
-        """``set -- words`` gives the script arguments of its own."""
-        if not tokens or _plain(tokens[0]) != "--":
+    def set(self, words: Sequence[Word]) -> None:
+        """``set -- words`` gives the script, or the call, arguments of its own."""
+        if not words or plain(words[0]) != "--":
             return
-        words = [f for token in tokens[1:] if isinstance(token, tuple) for f in self.fields(token)]
-        self.count(words)
-        self.variables |= positional(words)
+        self.arguments = [field for word in words[1:] for field in self.fields(word)]
+        self.count(self.arguments)
 
     def defaults(self, tokens: Sequence[Token]) -> None:
         """``: ${NAME:=value}`` sets a variable that has no value."""
@@ -325,7 +394,7 @@ class _ScriptReader:
 
     def loop(self, tokens: list[Token]) -> None:
         """``for NAME in words``: one word is the variable's value; of several none is."""
-        names = [_plain(token) for token in tokens[1:3]]
+        names = [plain(token) for token in tokens[1:3]]
         if len(tokens) < 4 or names[1] != "in" or names[0] in self.fixed:
             return
         words = [f for token in tokens[3:] if isinstance(token, tuple) for f in self.fields(token)]
@@ -356,6 +425,13 @@ class _ScriptReader:
         self.count(words)
         return words
 
+    def assign_all(self, assigned: Sequence[Assignment], *, is_local: bool) -> None:
+        """Assignments of a command; local ones end with the call that is read."""
+        for each in assigned:
+            if is_local and self.local is not None:
+                self.local.setdefault(each.name, self.variables.get(each.name))
+            self.assign(each)
+
     def assign(self, each: Assignment) -> None:
         value: str | list[str]
         if each.is_array:
@@ -385,11 +461,11 @@ class _ScriptReader:
             elif words:  # behind the program's name it is an argument
                 value = "".join(_joined(self.pieces_of(word)) for word in token.words)
                 words.append(f"{token.name}={value}")
-        words = _long(words)
+        words = long_names(words)
         self.count(words)
         yield words
         inner = " ".join(words[1:]) if words[:1] == ["eval"] else _script_in(words)
-        before = words[: words.index(inner)] if inner and words[0] in _LAUNCHERS else []
+        before = words[: words.index(inner)] if inner and words[0] in LAUNCHERS else []
         if inner and nested < MOST_NESTED:
             for command in commands(inner):
                 for each in self.expanded(command.tokens, nested + 1):
@@ -446,15 +522,25 @@ class _ScriptReader:
         match = _BRACED.fullmatch(used[2:-1] if used[1] == "{" else used[1:])
         if match is None:
             return None
-        value = self.call_arguments.get(match[1], self.variables.get(match[1]))
-        if value is None and match[1] in ("@", "*"):
-            value = []  # the script is started without arguments of its own
-        if isinstance(value, list) and "[*]" in used:
+        value = self.argument(match) if match[1][0] in _ARGUMENTS else self.variables.get(match[1])
+        if isinstance(value, list) and ("[*]" in used or match[1] == "*"):
             value = " ".join(value)
         if value is None and match["default"] is not None and nested < MOST_NESTED:
             default = match["default"].strip("'\"")
             return _joined(self.pieces(default, nested + 1))
         return value
+
+    def argument(self, match: re.Match[str]) -> str | list[str] | None:
+        """Arguments of the script, which is started without any, or of the call that is read."""
+        words = self.arguments or []
+        if match[1] not in ("@", "*"):
+            at = int(match[1]) - 1 if len(match[1]) < _LONGEST_NUMBER else -1
+            return words[at] if 0 <= at < len(words) else None
+        start, most = match["start"], match["most"]
+        if start is None or not words:
+            return words
+        first = max(int(start) - 1, 0)
+        return words[first : None if most is None else first + int(most)]
 
     def with_numbers(self, text: str) -> str:
         """A sum with the values of its variables."""
@@ -466,51 +552,28 @@ class _ScriptReader:
         return re.sub(r"\$?\{?\b([A-Za-z_]\w*)\b\}?", number, text[:200])
 
 
-def positional(words: list[str]) -> _Variables:
-    """Variables by which a script or a function reads its arguments."""
-    numbered = {str(number): word for number, word in enumerate(words[:9], 1)}
-    return {"@": words, "*": words, **numbered}
-
-
 def _joined(pieces: Iterator[tuple[str | list[str], bool]]) -> str:
     """Pieces as one text."""
     return "".join(" ".join(text) if isinstance(text, list) else text for text, _ in pieces)
 
 
-def _long(words: list[str]) -> list[str]:
-    """A launcher's options by their long names.
-
-    >>> _long(["mpirun", "-np", "16", "python", "run.py", "-n", "1"])
-    ['mpirun', '--ntasks', '16', 'python', 'run.py', '-n', '1']
-    >>> _long(["srun", "-N2", "run.sh"])
-    ['srun', '--nodes', '2', 'run.sh']
-    """
-    if not words or words[0] not in _LAUNCHERS:
-        return words
-    made: list[str] = []
-    for position, word in enumerate(words):
-        match = re.fullmatch(r"(-np?|-N)=?(\d*)", word)
-        if _PROGRAM.fullmatch(word):
-            return [*made, *words[position:]]
-        made += [_SHORT[match[1]], *([match[2]] if match[2] else [])] if match else [word]
-    return made
-
-
 def _echoed(tokens: Sequence[Token]) -> Word | None:
     """The line that ``echo`` prints; None = only running it would say."""
     words = [token for token in tokens[1:] if isinstance(token, tuple)]
-    is_plain = len(words) == len(tokens) - 1 and not (words and _plain(words[0]).startswith("-"))
-    if _plain(tokens[0]) != "echo" or not is_plain:
+    isplain = len(words) == len(tokens) - 1 and not (words and plain(words[0]).startswith("-"))
+    if plain(tokens[0]) != "echo" or not isplain:
         return None
     parts = [part for word in words for part in (WordPiece(" ", "'"), *word)]
     return (*parts[1:], WordPiece("\n", "'"))
 
 
-def _plain(token: Token) -> str:
-    """A bare word, "" for anything else."""
-    if isinstance(token, Assignment) or len(token) != 1 or token[0].quote:
-        return ""
-    return token[0].text
+def _lost(what: str) -> SilicastError:
+    """Refuses what changes arguments in a way that only running would say."""
+    return SilicastError(
+        f"{what} cannot be followed without running it",
+        field="shift",
+        hint="write the options of the run where it starts, instead of arguments",
+    )
 
 
 def _script_in(words: Sequence[str]) -> str:
@@ -523,72 +586,6 @@ def _script_in(words: Sequence[str]) -> str:
         if re.fullmatch(r"-\w*c", word) and _SHELLS & set(words[:position]):
             return words[position + 1]
     return ""
-
-
-def of_slurm(text: str) -> dict[str, str]:
-    r"""Variables that Slurm sets by the ``#SBATCH`` lines of a script.
-
-    >>> of_slurm("#SBATCH --nodes=4\n#SBATCH --gres=gpu:8")
-    {'SLURM_NNODES': '4', 'SLURM_JOB_NUM_NODES': '4', 'SLURM_GPUS_ON_NODE': '8'}
-    """
-    options_of_jobs: dict[str, str] = {}
-    lines = [line for line in text.splitlines() if line.startswith(_SLURM)]
-    for whole in lines[:100]:
-        line = whole[len(_SLURM) : _LONGEST_LINE].partition(" #")[0]
-        options_of_jobs |= options(re.sub(r"(^|\s)-N[ =]?(?=\d)", r"\1--nodes=", line).split())
-        if match := re.search(r"(?:^|\s)-n[ =]?(\d+)", line):
-            options_of_jobs["ntasks"] = match[1]
-    if match := re.fullmatch(r"gpu(?::[\w-]+)?:(\d+)", options_of_jobs.get("gres", "")):
-        options_of_jobs.setdefault("gpus-per-node", match[1])
-    names = {
-        "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
-        "ntasks": ("SLURM_NTASKS", "SLURM_NPROCS"),
-        "ntasks-per-node": ("SLURM_NTASKS_PER_NODE",),
-        "gpus-per-node": ("SLURM_GPUS_ON_NODE",),
-    }
-    numbers = {
-        name: options_of_jobs[name].rpartition(":")[2] for name in names if name in options_of_jobs
-    }
-    return {
-        variable: number
-        for name, number in numbers.items()
-        for variable in names[name]
-        if number.isdigit()
-    }
-
-
-def options(words: Sequence[str]) -> Mapping[str, str]:
-    """``--name value`` and ``--name=value`` by name with hyphens; "" for a flag alone.
-
-    A name and its value that a quote holds together are taken apart.
-
-    >>> dict(options(["run.py", "--num_layers", "4", "--bf16", "--lr=1e-4", "-q", "--tp 2"]))
-    {'num-layers': '4', 'bf16': '', 'lr': '1e-4', 'tp': '2'}
-    >>> dict(options(["run.py", "--pp 2 --method uniform"]))
-    {'pp': '2', 'method': 'uniform'}
-    """
-    values: dict[str, str] = {}
-    name = ""
-    for word in _apart(words):
-        if word.startswith("--") and len(word) > 2:
-            match = re.match(r"--([^\s=]*)[\s=]?(.*)", word, re.DOTALL)
-            assert match is not None
-            name = match[1].replace("_", "-")
-            values[name] = match[2].strip()
-        elif _PROGRAM.fullmatch(word) or (word.startswith("-") and not re.match(r"-\d", word)):
-            name = ""
-        elif name:
-            values[name] = f"{values[name]} {word}".strip()
-    return values
-
-
-def _apart(words: Sequence[str]) -> Iterator[str]:
-    """Words, with several options that a quote holds together taken apart."""
-    for word in words:
-        if word.startswith("--") and re.search(r"\s--[A-Za-z]", word):
-            yield from map(str.strip, re.split(r"\s(?=--[A-Za-z])", word))
-        else:
-            yield word
 
 
 def unresolved(value: str) -> bool:

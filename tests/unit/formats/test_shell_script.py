@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from silicast.core.errors import SilicastError
 from silicast.formats._shell_sums import integer_of
-from silicast.formats.shell_script import Script, options
+from silicast.formats.shell_options import options
+from silicast.formats.shell_script import Script
 
 
 def words(text: str) -> list[str]:
@@ -291,3 +292,83 @@ def test_a_file_holds_what_all_commands_write_to_it(text: str, expected: str | N
 def test_backslashes_in_here_documents(line: str, expected: str) -> None:
     assert Script.parse(f"X=5\ncat >a <<E\n{line}\nE").files == {"a": f"{expected}\n"}
     assert Script.parse(f"X=5\ncat >a <<'E'\n{line}\nE").files == {"a": f"{line}\n"}
+
+
+def started(text: str, **given: str) -> list[str]:
+    """Arguments of each run, as ``bash`` hands them over."""
+    runs = Script.parse(text, given).runs
+    return [" ".join(words[1:]) for words in runs if words[:1] == ["run"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("f() { local n=$1; shift; run $n --tp $1 --mb $2; }\nf 2 4 1", ["2 --tp 4 --mb 1"]),
+        ("set -- 2 4 1; run $1; shift; run --tp $1 --mb $2", ["2", "--tp 4 --mb 1"]),
+        ("set -- 1 2 3 4 1; shift 3; run --tp $1 --mb $2", ["--tp 4 --mb 1"]),
+        ("set -- 4 1; f() { run --tp $1; }\nf 2; run --pp $1", ["--tp 2", "--pp 4"]),
+        ("f() { shift 4; run --tp $1; }\nf 1 2 3", ["--tp 1"]),  # bash leaves them all
+        (
+            'B="--gb 64"\nf() { name=$1; shift; run $B "$@"; }\nf small --bf16 --tp 4',
+            ["--gb 64 --bf16 --tp 4"],
+        ),
+        (
+            "f() { run --tp $1; }\ng() { f $1; f $2; }\ng 4 2\ng 8 1",
+            ["--tp 4", "--tp 2", "--tp 8", "--tp 1"],
+        ),
+        ("f() { run --tp $1 --mb $M; }\nM=1; f 2\nM=3; f 4", ["--tp 2 --mb 1", "--tp 4 --mb 3"]),
+        ("f() { run --tp $T --mb $1; }\nT=8\nT=4 f 1\nf 2", ["--tp 4 --mb 1", "--tp 8 --mb 2"]),
+        ('main() { f() { run --tp $1; }\nf 4; }\nmain "$@"', ["--tp 4"]),
+        ('f() { echo "$@"; "$@"; }\nf run --tp 4', ["--tp 4"]),
+        (
+            "f() { run --tp $1 --mb $2; }\nfor b in 128 256; do f 2 $b; done",
+            ["--tp 2 --mb 128", "--tp 2 --mb 256"],
+        ),
+        ('f() { run "${@:4}"; }\nf 1 2 3 --tp 4', ["--tp 4"]),
+        ("f() { run ${@:2:2} ${10}; }\nf 1 --tp 4 4 5 6 7 8 9 ten 11", ["--tp 4 ten"]),
+        ('f() { run "$*"; }\nf a b', ["a b"]),
+    ],
+)
+def test_arguments_fall_away_and_calls_have_their_own(text: str, expected: list[str]) -> None:
+    assert started(text) == expected
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "shift $N; run --tp $1",
+        "for a in 1 2; do shift; done; run --tp $1",
+        "if [ -f x ]; then shift; fi; run --tp $1",
+        "while [ $# -gt 0 ]; do case $1 in --tp) T=$2; shift 2;; esac; done; run --tp ${T:-1}",
+    ],
+)
+def test_arguments_that_only_running_would_tell_are_refused(body: str) -> None:
+    with pytest.raises(SilicastError, match="cannot be followed without running it"):
+        started(f"f() {{ {body}; }}\nf 1 2 3")
+
+
+def test_a_value_that_must_be_given_is_taken() -> None:
+    assert started("run --tp ${TENSOR:?set it}", TENSOR="4") == ["--tp 4"]
+    assert started("run --tp ${TENSOR:?set it}") == ["--tp ${TENSOR:?set it}"]
+
+
+def test_every_call_of_a_function_is_read() -> None:
+    calls = "\n".join(f"f {number}" for number in range(1, 13))
+    assert started(f"f() {{ run --tp $1; }}\n{calls}") == [f"--tp {n}" for n in range(1, 13)]
+
+
+def test_calls_without_end_are_refused() -> None:
+    functions = "".join(f"f{n}() {{ {f'f{n + 1} 1;' * 40} }}\n" for n in range(8))
+    for text in (functions + "f0 1", "f() { run $1; }\n" + "f 1\n" * 100_000):
+        with pytest.raises(SilicastError, match="called too often") as caught:
+            started(text)
+        assert caught.value.kind == "limit"
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.integers(0, 14))
+def test_shift_leaves_what_stands_behind(numbers: list[int], by: int) -> None:
+    words = [f"--n{position}={number}" for position, number in enumerate(numbers)]
+    left = words[by:] if by <= len(words) else words
+    call = " ".join(words)
+    assert started(f'f() {{ shift {by}; run "$@"; }}\nf {call}') == [" ".join(left)]
+    assert started(f'set -- {call}\nshift {by}\nrun "$@"') == [" ".join(left)]

@@ -95,16 +95,19 @@ def read_deepspeed(fields: Fields, remarks: list[str]) -> DeepSpeedConfig:
     )
 
 
-def named_deepspeed(name: str, remarks: list[str]) -> DeepSpeedConfig:
+def named_deepspeed(name: str, remarks: list[str]) -> DeepSpeedConfig | None:
     """What the name of a file says that is not given, as projects call theirs: its stage, and
-    whether it offloads.
+    whether it offloads; None = it says no stage.
 
-    >>> named_deepspeed("deepspeed/ds_z3_offload_config.json", []).zero
+    >>> (named_deepspeed("deepspeed/ds_z3_offload_config.json", []) or DeepSpeedConfig()).zero
     3
+    >>> named_deepspeed("ds.json", [])
     """
     words = name.casefold().rpartition("/")[2]
     match = _STAGE.search(words)
-    stage = int(match[1]) if match else 0
+    if match is None:
+        return None
+    stage = int(match[1])
     remarks.append(
         f"deepspeed: {name[-60:]} is not given; stage {stage} by its name (name the file beside)"
     )

@@ -5,8 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar, final
 
+from silicast.core.plain_data import MAX_TOML_BYTES
 from silicast.formats.fields import Fields
 from silicast.formats.source import Source
 from silicast.formats.training_configs.accelerate_config import (
@@ -28,6 +30,7 @@ from silicast.formats.training_configs.effects import effects_of
 from silicast.formats.training_configs.reader import Stated, TrainingConfig, Tree
 from silicast.formats.training_configs.trainer_run import TrainerRun, is_on
 
+NAMES = ("deepspeed", "deepspeed_config", "ds_config", "deepspeed_config_file")
 PACKED = ("sft", "lora")
 """Tasks whose sequences a trainer may pack."""
 
@@ -100,6 +103,7 @@ class FineTuning(TrainingConfig):
         tables: list[Fields] = []
         beside = beside_of(self.configurations(files, stated), tables, remarks)
         fields = self.fields(files, stated, remarks)
+        beside = _with_named(fields, beside, tables, remarks)
         run = self.run(fields, beside, stated.devices, remarks)
         packs = [is_on(fields.get(name)) for name in self.packing]
         if run.task in PACKED and not any(packs):
@@ -126,6 +130,42 @@ def beside_of(
     return BesideFiles(deepspeed, accelerate)
 
 
+def _with_named(
+    fields: Fields, beside: BesideFiles, tables: list[Fields], remarks: list[str]
+) -> BesideFiles:
+    """With the DeepSpeed JSON that a run names, where it lies beside the run's file.
+
+    Raises:
+        SilicastError: it is no configuration of DeepSpeed, or cannot be read.
+    """
+    name = _named_file(fields, beside.accelerate or AccelerateConfig())
+    if beside.deepspeed is not None or not name:
+        return beside
+    path = Path(fields.file).parent / name
+    try:
+        is_there = path.is_file()
+    except (OSError, ValueError):
+        is_there = False
+    if not is_there:
+        return beside
+    file = Source(path, MAX_TOML_BYTES, "a configuration of DeepSpeed")
+    table = file.table
+    if table is None or not is_deepspeed(table):
+        raise file.error("is no configuration of DeepSpeed", hint="a JSON with zero_optimization")
+    remarks.append(f"deepspeed: {name[-60:]} is read, as the run names it")
+    read = Fields(table, file=str(path), loose=True)
+    tables.append(read)
+    return replace(beside, deepspeed=read_deepspeed(read, remarks))
+
+
+def _named_file(fields: Fields, accelerate: AccelerateConfig) -> str:
+    """The name of the DeepSpeed JSON of a run; "" = it names none."""
+    stated = fields.get(*NAMES)
+    if isinstance(stated, Mapping) or accelerate.deepspeed is not None:
+        return ""
+    return accelerate.deepspeed_file or ("" if stated is True or not is_on(stated) else str(stated))
+
+
 def sharding_of(
     fields: Fields, beside: BesideFiles, accelerate: AccelerateConfig, remarks: list[str]
 ) -> tuple[Sharding, DeepSpeedConfig]:
@@ -135,11 +175,17 @@ def sharding_of(
         SilicastError: by DeepSpeed and by FSDP.
     """
     fsdp = fields.get("fsdp")
+    named = (
+        is_on(fields.get(*NAMES))
+        or beside.deepspeed
+        or accelerate.deepspeed
+        or accelerate.deepspeed_file
+    )
+    if named and is_on(fsdp) and fsdp not in ("", []):
+        raise fields.error("contradicts deepspeed", "fsdp", "keep one of them")
     config = _deepspeed(fields, beside, accelerate, remarks)
     if config is None:
         return _fully_sharded(fields, accelerate.sharding, remarks), DeepSpeedConfig()
-    if is_on(fsdp) and fsdp not in ("", []):
-        raise fields.error("contradicts deepspeed", "fsdp", "keep one of them")
     if fields.has("zero_stage"):
         config = replace(config, zero=fields.count("zero_stage", least=0))
     if is_on(fields.get("offload")):
@@ -151,16 +197,25 @@ def _deepspeed(
     fields: Fields, beside: BesideFiles, accelerate: AccelerateConfig, remarks: list[str]
 ) -> DeepSpeedConfig | None:
     """The file that is given, that a table holds, or that is named; None = another way."""
-    stated = fields.get("deepspeed", "deepspeed_config", "ds_config", "deepspeed_config_file")
+    stated = fields.get(*NAMES)
     if isinstance(stated, Mapping):
         return read_deepspeed(fields.table("deepspeed"), remarks)
     if beside.deepspeed is not None:
         return beside.deepspeed
     if accelerate.deepspeed is not None:
         return accelerate.deepspeed
-    name = accelerate.deepspeed_file or ("" if stated is True or not is_on(stated) else str(stated))
-    if name:
-        return named_deepspeed(name, remarks)
+    if name := _named_file(fields, accelerate):
+        config = named_deepspeed(name, remarks)
+        if config is None:
+            if fields.has("zero_stage"):
+                return DeepSpeedConfig()
+            run = Path(fields.file).name
+            raise fields.error(
+                f"{name[-60:]} is not given, and its name says no stage of ZeRO",
+                next((each for each in NAMES if fields.has(each)), NAMES[0]),
+                f"name both files: silicast import {run} {name[-60:]}",
+            )
+        return config
     return DeepSpeedConfig() if is_on(stated) else None
 
 

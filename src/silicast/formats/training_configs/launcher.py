@@ -8,7 +8,8 @@ from typing import Any
 
 from silicast.core.errors import SilicastError
 from silicast.formats.fields import Fields
-from silicast.formats.shell_script import Script, options, unresolved
+from silicast.formats.shell_options import options
+from silicast.formats.shell_script import Script, unresolved
 from silicast.formats.training_configs.effects import Effects, effects_of
 from silicast.formats.training_configs.megatron_switches import of_environment
 from silicast.formats.training_configs.reader import Stated
@@ -64,12 +65,16 @@ def closed(
             continue
         shown = str(value)[:40]
         if effects_of(tool).changes(name):
-            variable = re.search(r"\$\{?(\w+)", shown)
+            variable = re.search(r"\$\{?([A-Za-z_]\w*)", shown)
             raise SilicastError(
                 f"its value {shown!r} is left to the shell",
                 file=file,
                 field=f"--{name}",
-                hint=f"state it: --env {variable[1] if variable else 'NAME'}=value",
+                hint=(
+                    f"state it: --env {variable[1]}=value"
+                    if variable
+                    else f"write the value of --{name} into the script"
+                ),
             )
         remarks.append(f"--{name}: its value {shown!r} is left to the shell")
     return stated

@@ -1,0 +1,93 @@
+"""Functions of a shell script: their commands are held, to be carried out by each call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import final
+
+from silicast.formats._shell_lexer import Assignment, Command, Token
+
+_Body = list[tuple[Command, bool]]
+
+
+def plain(token: Token) -> str:
+    """A bare word, "" for anything else."""
+    if isinstance(token, Assignment) or len(token) != 1 or token[0].quote:
+        return ""
+    return token[0].text
+
+
+def with_names(commands: Iterable[Command]) -> Iterator[tuple[Command, bool]]:
+    """Commands, and whether each is only the name of a function that follows."""
+    before: Command | None = None
+    for command in commands:
+        if before is not None:
+            yield before, command.joined.endswith("()")
+        before = command
+    if before is not None:
+        yield before, False
+
+
+@final
+class Functions:
+    """Finds the functions of a script, command by command.
+
+    Attributes:
+        bodies: commands by the function's name; the last definition counts.
+    """
+
+    def __init__(self) -> None:
+        self.bodies: dict[str, _Body] = {}
+        self._before = self._named = self._open = ""
+        self._depth = 0
+        self._body: _Body = []
+        self._counts = True
+
+    def holds(self, command: Command, *, names: bool, runs: bool) -> bool:
+        """Whether a command is part of a function.
+
+        Args:
+            names: as :func:`with_names`; runs: whether a definition here is carried out.
+        """
+        if not self._open and not self._begins(command):
+            return False
+        if not self._open:
+            tokens = command.tokens[2 * (plain(command.tokens[0]) == "function") :]
+            if not tokens:
+                return True
+            self._open, self._named, self._counts = self._named, "", runs
+            self._depth = 1
+            command = replace(command, tokens=tokens[1:], joined="")
+            if not command.tokens:
+                return True
+        first, last = plain(command.tokens[0]), plain(command.tokens[-1])
+        if first == "}":
+            self._depth -= 1
+            if not self._depth:
+                self.end()
+                return True
+        elif "{" in (first, last):
+            self._depth += 1
+        self._body.append((command, names))
+        return True
+
+    def end(self) -> None:
+        """The function that is open ends here."""
+        if self._open and self._counts:
+            self.bodies[self._open] = self._body
+        self._open, self._body, self._depth = "", [], 0
+
+    def _begins(self, command: Command) -> bool:
+        """Whether a function begins here, or is named by the word for it."""
+        tokens = command.tokens
+        before, self._before = self._before, plain(tokens[-1])
+        if command.joined.endswith("()"):
+            self._named = before
+        elif plain(tokens[0]) == "function" and len(tokens) > 1:
+            self._named = plain(tokens[1])
+            return len(tokens) == 2 or plain(tokens[2]) == "{"
+        begins = bool(self._named) and plain(tokens[0]) == "{"
+        if not begins:
+            self._named = ""
+        return begins
