@@ -175,6 +175,49 @@ def test_a_file_that_is_named_and_not_given_is_read_by_its_name(tmp_path: Path) 
     assert any("zero3_bf16.json is not given; stage 3 by its name" in line for line in remarks)
 
 
+DEEPSPEED = """deepspeed --num_gpus=8 train.py --deepspeed tr/ds.json --bf16 True \\
+  --model_name_or_path meta-llama/Llama-3.1-8B --per_device_train_batch_size 1 \\
+  --gradient_accumulation_steps 4 --max_seq_length 4096
+"""
+
+
+def test_a_configuration_that_a_script_names_is_read_where_it_lies_there(tmp_path: Path) -> None:
+    script, config = tmp_path / "run.sh", tmp_path / "tr" / "ds.json"
+    script.write_text(DEEPSPEED, encoding="utf-8")
+    with pytest.raises(
+        SilicastError, match=r"name both files: silicast import run\.sh tr/ds\.json"
+    ):
+        read_training_config(script)
+    config.parent.mkdir()
+    config.write_text('{"zero_optimization": {"stage": 3}}', encoding="utf-8")
+    scenario, remarks = read_training_config(script)
+    assert scenario["parallel"]["zero"] == 3
+    assert scenario["workload"]["global_batch"] == 8 * 4
+    assert "deepspeed: tr/ds.json is read, as the run names it" in remarks
+    config.write_text("[3]", encoding="utf-8")
+    with pytest.raises(SilicastError, match="no configuration of DeepSpeed") as caught:
+        read_training_config(script)
+    assert caught.value.file == str(config)
+
+
+def test_a_function_that_is_called_in_a_loop_asks_which_run(tmp_path: Path) -> None:
+    sizes = "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 --bf16"
+    script = tmp_path / "run.sh"
+    script.write_text(
+        "launch() { local nodes=$1; shift; torchrun --nnodes $nodes --nproc_per_node 8 "
+        f"pretrain_gpt.py {sizes} --vocab-size 32000 --tensor-model-parallel-size $1 "
+        "--micro-batch-size 1 --global-batch-size ${2:?batch}; }\n"
+        "for b in 128 256; do launch 2 4 $b; done\n",
+        encoding="utf-8",
+    )
+    with pytest.raises(SilicastError, match="holds 2 runs") as caught:
+        read_training_config(script)
+    assert caught.value.hint == "--run 1"
+    scenario, _ = read_training_config(script, run="2")
+    assert scenario["workload"]["global_batch"] == 256
+    assert (scenario["parallel"]["tp"], scenario["cluster"]["gpus"]) == (4, 16)
+
+
 def test_nothing_of_a_python_file_is_run(tmp_path: Path) -> None:
     item = CORPUS["nvidia-bridge_small"]
     mark = tmp_path / "ran"
