@@ -52,7 +52,7 @@ _USED = re.compile(r"\$(?:[({@*]|[A-Za-z_]\w*|\d)")
 _BRACED = re.compile(
     r"([A-Za-z_]\w*|\d+|[@*])(?:\[[@*]\])?"
     r"(?:(?<=[@*]):(?P<start>\d{1,9})(?::(?P<most>\d{1,9}))?"
-    r"|:?[-=](?P<default>.*)|:?\?.*)?",
+    r"|(?P<empty>:?)[-=](?P<default>.*)|:?\?.*)?",
     re.DOTALL,
 )
 _ARGUMENTS = frozenset("0123456789@*")
@@ -414,7 +414,8 @@ class _ScriptReader:
             for part in token:
                 for match in _NAMED.finditer("" if part.quote == "'" else part.text):
                     name = match[1] or match[2]
-                    if name not in self.variables and name not in self.looped:
+                    known = name in self.variables or name in self.looped or self.gives(name)
+                    if not known:
                         self.missing[name] = None
                         self.branches.unsure()
             pieces = [
@@ -525,10 +526,16 @@ class _ScriptReader:
         value = self.argument(match) if match[1][0] in _ARGUMENTS else self.variables.get(match[1])
         if isinstance(value, list) and ("[*]" in used or match[1] == "*"):
             value = " ".join(value)
-        if value is None and match["default"] is not None and nested < MOST_NESTED:
+        is_unset = value is None or (value in ("", []) and match["empty"] == ":")
+        if is_unset and match["default"] is not None and nested < MOST_NESTED:
             default = match["default"].strip("'\"")
             return _joined(self.pieces(default, nested + 1))
-        return value
+        # one that a call does not give is empty; whoever starts the script may give it one
+        return "" if value is None and self.gives(match[1]) else value
+
+    def gives(self, name: str) -> bool:
+        """Whether a name is an argument, and all arguments are known."""
+        return self.arguments is not None and name[0] in _ARGUMENTS
 
     def argument(self, match: re.Match[str]) -> str | list[str] | None:
         """Arguments of the script, which is started without any, or of the call that is read."""

@@ -327,6 +327,8 @@ def started(text: str, **given: str) -> list[str]:
         ('f() { run "${@:4}"; }\nf 1 2 3 --tp 4', ["--tp 4"]),
         ("f() { run ${@:2:2} ${10}; }\nf 1 --tp 4 4 5 6 7 8 9 ten 11", ["--tp 4 ten"]),
         ('f() { run "$*"; }\nf a b', ["a b"]),
+        ("f() { local m=$2; run --tp $1 --mb ${m:-3} ${2-4} $2; }\nf 8", ["--tp 8 --mb 3 4"]),
+        ("f() { if [ $1 = p ]; then shift; fi; run $1; }\nf p q\nf r", ["q", "r"]),
     ],
 )
 def test_arguments_fall_away_and_calls_have_their_own(text: str, expected: list[str]) -> None:
