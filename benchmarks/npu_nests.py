@@ -20,13 +20,13 @@ import silicast
 from lab.fit_edge_boards import rows_of
 from lab.scorecard.suite import data_folder
 from silicast.core.files import write_atomically
-from silicast.core.prediction import Quantity
+from silicast.scenario.answer import Belief
 
 RESULT = Path(__file__).with_name("results") / "npu_nests.json"
 NETWORK = "resnet50"
 
 
-def analytic_ms(board: str, precision: str) -> Quantity:
+def analytic_ms(board: str, precision: str) -> Belief:
     """The analytic tier's latency."""
     answer = silicast.predict(
         task="graph",
