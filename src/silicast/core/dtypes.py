@@ -163,6 +163,7 @@ RECIPES: dict[str, Recipe] = {
         Recipe("int8", "int8", "int8", "bf16", "int8", -1, 32, quantizes=True),
         Recipe("sq", "int8", "int8", "bf16", "int8", -1, 32),
         Recipe("int8_wo", "int8", "bf16", "bf16", "bf16", -1, 16),
+        Recipe("w8a16_int16", "int8", "int16", "int16", "int16", -1, 32),
         Recipe("int4_wo", "int4", "bf16", "bf16", "bf16", 128, 16, zero_bits=4),
         Recipe("nf4", "int4", "bf16", "bf16", "bf16", 64, 8),
         Recipe("nvfp4", "nvfp4", "nvfp4", "bf16", "nvfp4", 16, 8, quantizes=True, tensor_bits=32),

@@ -260,6 +260,16 @@ class Structure(ABC):
 
     @property
     @abstractmethod
+    def time_log_sd(self) -> float | None:
+        """That of times, where some were measured; None = nobody has."""
+
+    @property
+    @abstractmethod
+    def trains(self) -> bool:
+        """Whether software trains on it."""
+
+    @property
+    @abstractmethod
     def remarks(self) -> tuple[str, ...]:
         """What a reader of predictions must know of it."""
 

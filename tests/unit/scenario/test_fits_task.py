@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import silicast
+from silicast.app.cli import main
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from tests.gguf_file import FACTS, gguf_bytes, tiny_tensors
@@ -160,3 +161,35 @@ def test_a_file_that_contradicts_itself_is_named_as_infer_names_it(tmp_path: Pat
     path.write_bytes(gguf_bytes(head, tiny_tensors()))
     fits = silicast.fits(model=str(path), context=64)
     assert any("its head describes" in text for text in fits.warnings)
+
+
+def test_an_npu_that_no_engine_runs_on_is_answered_by_another_task() -> None:
+    with pytest.raises(SilicastError, match=r"`silicast infer --model NAME --device hexagon-v81`"):
+        silicast.fits(device="hexagon-v81")
+
+
+def test_without_an_answer_there_is_no_plot_and_the_reason_comes_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    plot = tmp_path / "fits.svg"
+    command = "fits --model Qwen2.5-0.5B --device rtx-4090 --least-tokens-per-s 900000 --plot"
+    for more, reason in ((), "fewer than 900000 tokens/s"), (["--json"], "not drawn"):
+        assert main([*command.split(), str(plot), *more]) == 2
+        told = capsys.readouterr()
+        assert reason in told.err
+        assert bool(more) == ('"ok": false' in told.out)
+    assert not plot.exists()
+
+
+def test_a_plot_that_cannot_be_written_leaves_the_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    plot = tmp_path / "fits.svg"
+    plot.mkdir()
+    command = "fits --model Qwen2.5-0.5B --device rtx-4090 --plot"
+    assert main([*command.split(), str(plot)]) != 0
+    told = capsys.readouterr()
+    assert "Qwen2.5-0.5B" in told.out
+    assert "fits.svg" in told.err

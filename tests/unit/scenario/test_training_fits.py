@@ -87,3 +87,21 @@ def test_models_of_a_device_are_the_largest_that_fit() -> None:
     sizes = [row["parameters_b"] for row in rows]
     assert sizes == sorted(sizes, reverse=True)
     assert all(row["fits"] and row["memory_gb"] <= row["usable_gb"] for row in rows)
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        {"task": "fits", "workload": {"context": 1024, "train": True}},
+        {"task": "graph", "workload": {"graph": "resnet50", "mode": "training"}},
+        {
+            "task": "training",
+            "model": "Qwen2.5-0.5B",
+            "workload": {"seq_len": 64, "global_batch": 1, "micro_batch": 1},
+        },
+    ],
+    ids=lambda scenario: scenario["task"],
+)
+def test_nothing_trains_on_an_npu(scenario: dict[str, Any]) -> None:
+    with pytest.raises(SilicastError, match="nothing trains on hexagon-v68"):
+        silicast.predict(device="hexagon-v68", **scenario)

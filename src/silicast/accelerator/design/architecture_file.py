@@ -153,6 +153,8 @@ class SystemTable(Strict, frozen=True):
     launch_us: float | None = None
     devices_per_node: int = 8
     results_stay_in: str = ""
+    time_log_sd: float | None = None
+    trains: bool = True
     links: dict[str, DeviceLinkTable] = {}
 
 

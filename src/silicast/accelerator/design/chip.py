@@ -95,6 +95,14 @@ class Chip(Structure):
         names = ("technology_log_sd", "uncounted_log_sd", "unbuilt_log_sd")
         return math.hypot(*(c[name] for name in names))
 
+    @property
+    def time_log_sd(self) -> float | None:
+        return self.content.system.time_log_sd
+
+    @property
+    def trains(self) -> bool:
+        return self.content.system.trains
+
     @cached_property
     def remarks(self) -> tuple[str, ...]:
         """What the file leaves open, and what its densities are taken for."""

@@ -130,7 +130,7 @@ def _system(design: Design) -> Iterator[ArchitectureFault]:
         yield from _in_range(where, value)
         if name not in KINDS:
             yield ArchitectureFault(where, f"a kind among {', '.join(KINDS)}", name)
-    for name in ("memory_gb", "memory_gb_per_s", "power_w", "devices_per_node"):
+    for name in ("memory_gb", "memory_gb_per_s", "power_w", "devices_per_node", "time_log_sd"):
         yield from _in_range(f"system.{name}", getattr(system, name))
     for name in ("launch_us", "idle_w"):
         yield from _in_range(f"system.{name}", getattr(system, name), zero=True)

@@ -71,6 +71,7 @@ def best_mapping(
     """Searches mappings whose loop bounds divide their dimensions, or sizes a little larger.
 
     Args:
+        objective: by latency, actions without an energy count none.
         effort: partial mappings that are tried, beyond a first narrow search; a count, so that
             the answer does not depend on how fast the machine is.
         gap: the search ends once the answer is proven to be this close to the best.
@@ -85,6 +86,8 @@ def best_mapping(
         SilicastError: constraints that contradict each other, or no mapping that fits; names the
             memory and the tensors that need most.
     """
+    if objective == "latency":
+        architecture = architecture.timed()
     rules = (constraints or Constraints()).on(einsum)
     rules.check(architecture, einsum)
     budget = budget or budget_of(effort)

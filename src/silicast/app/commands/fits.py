@@ -62,12 +62,17 @@ def fits(
         gpus=gpus,
     )
     reply = predicted(scenario)
-    if plot is not None and reply["ok"]:
-        from silicast.report.drawing.fits_plot import draw_fits
+    code = print_reply(reply, screen_of(scenario), json=json)
+    if plot is None:
+        return code
+    if not reply["ok"]:
+        warn(f"{plot}: not drawn, for want of an answer")
+        return code
+    from silicast.report.drawing.fits_plot import draw_fits
 
-        draw_fits(reply["why"]["fits"], plot, by_model=bool(device))
-        warn(f"{plot}: what fits")
-    return print_reply(reply, screen_of(scenario), json=json)
+    draw_fits(reply["why"]["fits"], plot, by_model=bool(device))
+    warn(f"{plot}: what fits")
+    return code
 
 
 def fits_scenario(

@@ -329,10 +329,11 @@ class RooflineKernel(Implementation):
     def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         c = load_physics(self.group).constants(device.architecture)
         if device.structure is not None:  # a design: no constants are of it
-            return {
-                f"unbuilt:{device.name}": c["unbuilt_log_sd"],
-                f"family:{self.family}": c["family_log_sd"],
-            }
+            known_sd = device.structure.time_log_sd
+            source, wide = (
+                ("unbuilt", c["unbuilt_log_sd"]) if known_sd is None else ("nest", known_sd)
+            )
+            return {f"{source}:{device.name}": wide, f"family:{self.family}": c["family_log_sd"]}
         known = self.is_measured(variant, device)
         return {
             f"device:{device.name}": c["device_log_sd"] if known else c["unmeasured_device_log_sd"],

@@ -55,8 +55,14 @@ def board_answer(scenario: Scenario) -> Answer:
 
     Raises:
         SilicastError: training, a batch, a network whose work is not known, or a runtime or a
-            precision that is not modelled.
+            precision that is not modelled; a tier that it has not.
     """
+    if scenario.raw.tier == "scaled" or scenario.raw.tier in ON_NEST:
+        raise unsupported(
+            f"no {scenario.raw.tier} tier in task {scenario.raw.task} on the NPU of a board",
+            "tier",
+            "leave it out; task graph has the tiers analytic and bound of networks with a graph",
+        )
     name = _one_inference(scenario.workload) or scenario.raw.model
     if not isinstance(name, str):
         raise SilicastError("expected the name of a network", field="model")
@@ -72,12 +78,12 @@ def board_answer(scenario: Scenario) -> Answer:
     )
 
 
-FORMATS: Mapping[str, str] = {"float": "fp16", "w8a8": "int8", "w8a16": "int16"}
-"""Precision -> the format that units of NPUs multiply."""
+ON_NEST: Final = ("analytic", "bound")
+"""Tiers of the loop nest of a board's NPU."""
+FLOAT: Final = "fp16"
+"""What NPUs multiply where the precision is float."""
 RULES: Mapping[str, str] = {"qnn": "qnn", "tflite": "litert", "onnx": "onnxruntime"}
 """Runtime of boards -> the file of its rules, catalog/runtimes."""
-REACHED = 0.8
-"""Of the published bandwidth of memory, judged; as in catalog/designs/hexagon-*.toml."""
 
 
 def on_nest(scenario: Scenario) -> Scenario:
@@ -97,7 +103,7 @@ def on_nest(scenario: Scenario) -> Scenario:
     )
     if not is_graph or not isinstance(scenario.workload, GraphWorkload):
         raise unsupported(
-            "the analytic tier of an NPU needs the graph of a network",
+            f"the {scenario.raw.tier} tier of an NPU needs the graph of a network",
             "tier",
             "name a file, a package's model (torchvision:resnet50) or resnet50 in task graph, or "
             "leave tier out",
@@ -105,7 +111,7 @@ def on_nest(scenario: Scenario) -> Scenario:
     assert isinstance(name, str)
     precision, stated = scenario.raw.precision, _precision(scenario.raw.precision)
     if network_file(name) is not None:
-        precision = PrecisionTable(recipe=FORMATS[stated])
+        precision = PrecisionTable(recipe=FLOAT if stated == "float" else stated)
     elif stated == "float":
         precision = None  # of programs: as they are
     raw = msgspec.structs.replace(
@@ -139,8 +145,10 @@ def _nest(board: Board) -> dict[str, Any]:
     units = math.prod(size for level in table["level"] for size in level.get("mesh", ()))
     clock_hz = board.tops * 1e12 / (2.0 * units)
     bytes_per_s = board.memory_gb_per_s * 1e9
-    ddr, tcm = table["level"][0], table["level"][1]
-    ddr["port"][0]["words_per_cycle"] = REACHED * bytes_per_s / clock_hz
+    ddr, tcm, design_s = table["level"][0], table["level"][1], table["system"]["memory_gb_per_s"]
+    port = ddr["port"][0]
+    reached = port["words_per_cycle"] * table["clock_mhz"] * 1e6 / (design_s * 1e9)
+    port["words_per_cycle"] = reached * bytes_per_s / clock_hz
     tcm["capacity_kib"] = board.tcm_mb * 1024
     table["system"]["memory_gb_per_s"] = board.memory_gb_per_s
     return {**table, "name": f"{board.name}, {design}", "clock_mhz": clock_hz / 1e6}

@@ -10,7 +10,7 @@ from silicast.composition.passes.deployment import Deployment, with_copies
 from silicast.composition.power.energy import is_modelled
 from silicast.composition.step.machine import Machine
 from silicast.core.dtypes import RECIPES
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unsupported
 from silicast.hardware.device import Device
 from silicast.hardware.host import Host
 from silicast.scenario.answerer import refuse_unmodelled
@@ -121,6 +121,16 @@ def deployment_of(
     return Deployment(machine, model, plan, precision), [*remark, *assumed, *warnings]
 
 
+def check_trains(device: Device) -> None:
+    """Raises SilicastError where no software trains on the device."""
+    if device.structure is not None and not device.structure.trains:
+        raise unsupported(
+            f"nothing trains on {device.name}: it is an NPU that runs networks",
+            "device",
+            "train on another device; task graph predicts one inference on this one",
+        )
+
+
 def machine_of(
     scenario: Scenario, options: tuple[str, ...] = (), *, trains: bool = False
 ) -> tuple[Machine, list[str]]:
@@ -142,6 +152,8 @@ def machine_of(
             hint=f"{' or '.join((*engines_of('serving'), *engines_of('framework')))} run them",
         )
     device = device_of(scenario)
+    if trains:
+        check_trains(device)
     engine, evidence, measured = with_measured(scenario, engine, evidence_of(scenario, device))
     machine = Machine(
         device=device,

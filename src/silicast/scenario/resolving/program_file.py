@@ -10,9 +10,10 @@ from typing import final
 
 import msgspec
 
-from silicast.core.dtypes import BITS
+from silicast.core.dtypes import BITS, RECIPES, recipe_for
 from silicast.core.errors import SilicastError
 from silicast.formats.chakra.files import is_chakra
+from silicast.hardware.device import Device
 from silicast.kernels.movement.optimizer import RULES, optimizer_bytes
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolve import device_of
@@ -30,6 +31,8 @@ from silicast.workload.training.backward import Training, training_graph
 from silicast.workload.training.gradient_buckets import format_of_weights, with_update
 
 OP_GRAPH = ".json"
+INTEGER = "w8a16_int16"
+"""What w8a16 is on NPUs."""
 
 
 @final
@@ -134,7 +137,7 @@ def _packaged(scenario: Scenario, work: GraphWorkload) -> tuple[Graph, str]:
     try:
         path = network_file(str(work.graph))
         if path is not None:
-            return network_graph(path, _sizes(work), recipe or _usual_format(scenario)), ""
+            return network_graph(path, _sizes(work), _recipe_on(device_of(scenario), recipe)), ""
         return packaged_graph(
             str(work.graph), _sizes(work), training=work.mode == "training", dtype=recipe
         )
@@ -142,11 +145,21 @@ def _packaged(scenario: Scenario, work: GraphWorkload) -> tuple[Graph, str]:
         raise error.at("workload.graph") from None
 
 
-def _usual_format(scenario: Scenario) -> str:
-    """bf16, on devices without it fp32, else the first format that a unit multiplies."""
-    pipes = device_of(scenario).core.pipes
+def _recipe_on(device: Device, stated: str | None) -> str:
+    """The recipe as a device runs it: weights of 8 bits beside activations of 16 are integers where
+    units multiply such, else floats. Where none is stated bf16, on devices without it fp32, else
+    the first format that a unit multiplies.
+
+    >>> from silicast.hardware.catalog import find_device
+    >>> [_recipe_on(find_device(x), "w8a16") for x in ("H100", "hexagon-v81")]
+    ['int8_wo', 'w8a16_int16']
+    """
+    pipes = device.core.pipes
     formats = [name for pipe in ("tensor", *pipes) if pipe in pipes for name in pipes[pipe].rate]
-    return next((name for name in ("bf16", "fp32") if name in formats), formats[0])
+    if stated is None:
+        return next((name for name in ("bf16", "fp32") if name in formats), formats[0])
+    recipe = recipe_for(stated).name
+    return INTEGER if recipe == "int8_wo" and RECIPES[INTEGER].compute in formats else recipe
 
 
 def _read(scenario: Scenario, work: GraphWorkload) -> tuple[Graph, str]:

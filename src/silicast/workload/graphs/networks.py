@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from silicast.core.catalog import catalog_files
-from silicast.core.dtypes import BITS, RECIPES
+from silicast.core.dtypes import BITS, recipe_for
 from silicast.workload.graphs.graph import Graph
 from silicast.workload.graphs.op_graph import NodeEntry, graph_of_file, read_graph_file
 
@@ -33,15 +33,13 @@ def network_names() -> list[str]:
 
 
 def network_graph(path: Path, sizes: Mapping[str, int], dtype: str) -> Graph:
-    """The network with all operations in one format, its weights as wide as that.
+    """The network with all operations in one recipe, its weights as wide as that.
 
     Raises:
-        SilicastError: as of :func:`.read_graph_file`.
+        SilicastError: as of :func:`.read_graph_file`; no such recipe.
     """
-    file = read_graph_file(path)
-    recipe = RECIPES.get(dtype)
-    bits = recipe.weight_bits if recipe else BITS[dtype]
-    nodes = [_in_format(entry, dtype, bits) for entry in file.nodes or []]
+    file, recipe = read_graph_file(path), recipe_for(dtype)
+    nodes = [_in_format(entry, recipe.name, recipe.weight_bits) for entry in file.nodes or []]
     return graph_of_file(msgspec.structs.replace(file, nodes=nodes), path.stem, sizes)
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import silicast
+from silicast.accelerator.design.architecture_file import DESIGNS, read_design
 from silicast.app.cli import main
+from silicast.core.catalog import CATALOG
 from silicast.core.errors import SilicastError
+
+RESULT = Path(__file__).parents[4] / "benchmarks" / "results" / "npu_nests.json"
 
 
 def predict(**fields: Any) -> Any:
@@ -145,3 +150,39 @@ def test_the_analytic_tier_takes_the_runtime_and_refuses_formats_that_a_program_
 def test_the_analytic_tier_needs_a_graph() -> None:
     with pytest.raises(SilicastError, match="needs the graph"):
         predict(model="yolov8_det", tier="analytic")
+
+
+def test_wider_activations_take_longer_and_the_bound_is_below() -> None:
+    """A product of 16 by 8 bits takes two multipliers of the design."""
+    both = {"tier": "analytic", "engine": None}
+    narrow, wide = (
+        predict(device="Galaxy S25", precision={"recipe": each}, **both)
+        for each in ("w8a8", "w8a16")
+    )
+    assert wide["e2e_ms"].estimate > narrow["e2e_ms"].estimate
+    bound = predict(device="Galaxy S25", tier="bound", engine=None)
+    assert (bound.tier, bound["e2e_ms"].estimate) == ("bound", narrow.bound["e2e_ms"])
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tier": "scaled"},
+        {
+            "tier": "bound",
+            "task": "inference",
+            "workload": {"batch": 1, "input_len": 1, "output_len": 1},
+        },
+    ],
+)
+def test_a_tier_that_a_board_has_not_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(SilicastError, match=f"no {fields['tier']} tier"):
+        predict(**fields)
+
+
+def test_designs_of_boards_are_as_wide_as_their_nests_were_off() -> None:
+    result = json.loads(RESULT.read_text(encoding="utf-8"))
+    designs = [read_design(path) for path in sorted((CATALOG / DESIGNS).glob("hexagon-*.toml"))]
+    assert designs
+    for design in designs:
+        assert design.content.system.time_log_sd == pytest.approx(result["log_rms"], abs=0.005)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, final
 
-from silicast.composition.engines.engine import Engine, mixing_engines
+from silicast.composition.engines.engine import Engine, find_engine, mixing_engines
 from silicast.composition.step.machine import Machine
 from silicast.core.errors import SilicastError, unsupported
 from silicast.core.prediction import Domain, Quantity
@@ -129,10 +129,17 @@ def _check_writes(model: ModelConfig, context: int) -> None:
 
 def _check_runs(engine: Engine, device: Device) -> None:
     if not runs_on(device, engine.runs_on):
+        others = [name for name in mixing_engines() if runs_on(device, find_engine(name).runs_on)]
         raise unsupported(
             f"{engine.name} does not run on {device.name}",
             "device",
-            f"it runs on {listed(engine.runs_on)}",
+            f"it runs on {listed(engine.runs_on)}; "
+            + (
+                f"--engine {others[0]} runs here"
+                if others
+                else "`silicast infer --model NAME "
+                f"--device {device.name}` predicts one model here, as if its engine ran"
+            ),
         )
 
 

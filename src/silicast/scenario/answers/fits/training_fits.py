@@ -20,6 +20,7 @@ from silicast.scenario.answers.training.training_memory import rank_memory
 from silicast.scenario.answers.training.training_runs import TrainingRun, again, half_of, prepared
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolve import device_of, model_of
+from silicast.scenario.resolving.deployments import check_trains
 from silicast.scenario.schema import LoraTable, PrecisionTable
 from silicast.scenario.workloads import FitsWorkload, TrainingWorkload
 from silicast.workload.models.counting import parameters
@@ -80,6 +81,8 @@ def training_ways(scenario: Scenario, work: FitsWorkload) -> Answer:
     Raises:
         SilicastError: nothing fits; says by how much.
     """
+    if scenario.raw.device is not None:
+        check_trains(device_of(scenario))
     if scenario.raw.model is not None and scenario.raw.device is not None:
         ways = [way_of(scenario, work, way) for way in WAYS]
         tried = len(ways)

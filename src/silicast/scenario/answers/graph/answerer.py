@@ -41,9 +41,10 @@ from silicast.scenario.answer import (
 from silicast.scenario.answerer import Answerer, register
 from silicast.scenario.decode import Scenario
 from silicast.scenario.reading.boards import is_board
-from silicast.scenario.resolve import plan_of
+from silicast.scenario.resolve import device_of, plan_of
 from silicast.scenario.resolving.calibrations import calibrations_of
 from silicast.scenario.resolving.deployments import (
+    check_trains,
     deployment_of,
     description,
     framework_of,
@@ -202,9 +203,9 @@ class GraphAnswerer(Answerer):
 
             return trace_answer(scenario)
         if is_board(scenario.raw.device):
-            from silicast.scenario.resolving.board_network import board_answer, on_nest
+            from silicast.scenario.resolving.board_network import ON_NEST, board_answer, on_nest
 
-            if scenario.raw.tier != "analytic":
+            if scenario.raw.tier not in ON_NEST:
                 return board_answer(scenario)
             scenario = on_nest(scenario)
         sampled = sampled_in(scenario)
@@ -231,6 +232,8 @@ def pass_of(scenario: Scenario) -> RequestedPass:
     """
     work = scenario.workload
     assert isinstance(work, GraphWorkload)
+    if work.mode == "training":
+        check_trains(device_of(scenario))
     return _of_model(scenario, work) if work.graph is None else _of_file(scenario)
 
 
@@ -311,17 +314,15 @@ def _by_runtime(
     rules = runtime.rules(target)
     graph, joined = joined_graph(graph, rules, on_chip(device)[0])
     count = "1 operator" if len(joined) == 1 else f"{len(joined)} operators"
-    remarks = [
-        f"{runtime.name} on the {target.upper()} joins {count} to others",
-        f"host time is that of {engine.name}: none of {runtime.name} was measured",
-    ]
+    host = f"host time is that of {engine.name}: none of {runtime.name} was measured"
     if rules.operator_us is not None:
         machine = replace(machine, engine=with_operator_us(engine, rules.operator_us))
-        remarks[1] = (
+        host = (
             f"host time is {rules.operator_us:g} us an operator of {runtime.name}"
             if rules.operator_us
             else f"{runtime.name} runs the network in one call, whose own time is not counted"
         )
+    remarks = [f"{runtime.name} on the {target.upper()} joins {count} to others", host]
     left = fallen_back(graph, rules)
     if left:
         remarks.append(
