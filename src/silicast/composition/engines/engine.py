@@ -447,6 +447,8 @@ class Engine(Strict, frozen=True):
             tables of this file; newest first. ``from``: likewise from a release on; oldest first.
         unmeasured: releases that nothing was measured of, the first that holds counts;
             release_log_sd: the error that kernels share because of that.
+        releases: the first and the last release whose defaults are known; [] = not stated.
+        release: what a scenario states of it; "" = the version of its file.
         default_for: tasks that take this engine where a scenario names none.
         caveats: parts of it that are not modelled yet, in the warnings of every answer.
         sources: dotted field path -> origin of the number.
@@ -482,6 +484,8 @@ class Engine(Strict, frozen=True):
     from_: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict, name="from")
     unmeasured: list[UnmeasuredTable] = []
     release_log_sd: float = 0.0
+    releases: list[str] = []
+    release: str = ""
     default_for: list[str] = []
     caveats: list[str] = []
     sources: dict[str, str] = {}
