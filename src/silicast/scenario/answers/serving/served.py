@@ -177,8 +177,8 @@ class Served:
         return goodput_per_s(records, limits_a_request(limits))
 
     def judged(self, metrics: Mapping[str, Belief]) -> dict[str, Belief]:
-        """Goodput with its interval: requests of the first run judged again where times are as long,
-        and as short, as ``metrics`` say.
+        """Goodput with its interval: requests of the first run judged again where times are as
+        long, and as short, as ``metrics`` say.
 
         A time moves as the statistic of its latency that is nearest to its limit: that is where
         requests change sides.
@@ -194,10 +194,10 @@ class Served:
                 name: limit / _moved(metrics, name, limit, slow=slow)
                 for name, limit in limits.items()
             }
-            kept = all(
-                _end(metrics[name], high=slow) <= self._objective.named[name] for name in means
+            late = any(
+                _end(metrics[name], high=slow) > self._objective.named[name] for name in means
             )
-            share = goodput_per_s(records, moved) / offered if kept else 0.0
+            share = 0.0 if late else goodput_per_s(records, moved) / offered
             ends.append(share * _end(metrics["requests_per_s"], high=not slow))
         return {GOODPUT: Belief(value, min(ends), max(ends))}
 
