@@ -121,8 +121,9 @@ def check_release(engine: Engine, version: str) -> list[str]:
 def _is_numbered(engine: Engine, version: str) -> bool:
     """Whether a version begins as releases of the engine do; of one without releases any does."""
     prefix = engine.version.rstrip("0123456789.")  # llama.cpp has builds such as b7000
+    numbered = engine.version.removeprefix(prefix)
     text = version.strip().removeprefix("v").removeprefix(prefix)
-    return prefix == engine.version or text[:1].isdigit()
+    return not numbered or text[:1].isdigit()
 
 
 _WORDS = {

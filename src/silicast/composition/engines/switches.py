@@ -215,8 +215,7 @@ def _modelled(engine: Engine) -> str:
 
 def _check_release(engine: Engine, name: str, table: SwitchTable, version: str) -> None:
     """Refuses a switch that a release has not; a build without a number has all."""
-    if version.removeprefix("v") in ("", engine.version):
-        version = _modelled(engine)
+    version = version or _modelled(engine)
     if release_of(version) is None or is_within(version, table.from_, table.until):
         return
     first = f"from {table.from_} on" if table.from_ else ""

@@ -135,7 +135,7 @@ def _unread(scenario: Scenario, engine: Engine) -> list[str]:
 def _other_version(scenario: Scenario, engine: Engine) -> list[str]:
     """A warning where the scenario states another version than the one that is modelled."""
     stated = scenario.engine.version if scenario.engine else ""
-    if not stated or stated.removeprefix("v") == engine.version:
+    if not stated:
         return []
     from silicast.composition.engines.engine_versions import lacking, otherwise
 
