@@ -141,7 +141,11 @@ ARGUMENTS: Mapping[str, Argument] = {
         "start-up log of a vLLM, SGLang or TensorRT-LLM server, or its /server_info, whose KV "
         "cache, limits, release and formats are taken.",
     ),
-    "requests": Argument("workload.requests", "how many; left out, 10 for each client, or 1000."),
+    "requests": Argument(
+        "workload.requests",
+        "how many; left out, 10 for each client, or of --rate 1,000 to 8,000, with an objective "
+        "from 4,000 on: as many as show its steady state.",
+    ),
     "range_ratio": Argument(
         "workload.range_ratio",
         "lengths are drawn evenly from this share of them up to the whole; left out, all are "
@@ -159,7 +163,10 @@ ARGUMENTS: Mapping[str, Argument] = {
         "draft=MODEL), mtp, eagle, ngram.",
     ),
     "lora": Argument("lora", "adapters that requests use in turn: rank=16,adapters=8."),
-    "engine_version": Argument("engine.version", "release of the engine; left out, the newest."),
+    "engine_version": Argument(
+        "engine.version",
+        "release of the engine, such as 0.19; left out, the one that `silicast engines` shows.",
+    ),
     "prefill": Argument(
         "pools.prefill.count", "deployments that only prefill, beside those of --decode."
     ),

@@ -40,6 +40,19 @@ def is_before(version: str, bound: str) -> bool:
     return release[:stated] < limit[:stated]
 
 
+def is_after(version: str, bound: str) -> bool:
+    """Whether a version is later than a bound, in the numbers that the bound states.
+
+    >>> is_after("0.33.2", "0.33"), is_after("0.34", "0.33"), is_after("19", "0.33")
+    (False, True, True)
+    """
+    release, limit = release_of(version), release_of(bound)
+    if release is None or limit is None:
+        return False
+    stated = bound.count(".") + 1
+    return release[:stated] > limit[:stated]
+
+
 def is_within(version: str, first: str, until: str) -> bool:
     """Whether a version is in the range from ``first`` on and before ``until``; "" = no bound. A
     version that names no release is in no range that has a bound.

@@ -433,20 +433,18 @@ class Engine(Strict, frozen=True):
         kernels: the kernel libraries it takes, by architecture and op family.
         parallel: its parallel plan where the user states none.
         serving: how it schedules requests; None = it serves none.
-        experts: what training launches around them.
-        training: switches of one that trains.
+        experts: what training launches around them; training: switches of one that trains.
         fusion: neighbours that one kernel runs.
         overlap: nodes on a second stream, in steps that replay a graph.
         switches: option or environment variable -> its values, and releases that have it.
         backends: kernels that switches choose.
-        weight_mix: scheme of the files of weights that it runs
-            (:mod:`silicast.workload.models.weight_mix`); "" = checkpoints as they are.
+        weight_mix: scheme of its files of weights (:mod:`silicast.workload.models.weight_mix`).
         since: option -> the version that first had it on; earlier ones run without.
         earlier: version -> the engine that stands for those before it.
-        before: version -> what holds in all releases before: options of ours, its own switches, and
-            tables of this file; newest first. ``from``: likewise from a release on; oldest first.
-        unmeasured: releases that nothing was measured of, the first that holds counts;
-            release_log_sd: the error that kernels share because of that.
+        before: version -> what holds in all releases before: options of ours, switches, and tables
+            of this file; newest first. ``from``: likewise from a release on; oldest first.
+        unmeasured: releases that nothing was measured of; release_log_sd: error of kernels by that.
+        releases: the first and the last whose defaults are known; release: that of a scenario.
         default_for: tasks that take this engine where a scenario names none.
         caveats: parts of it that are not modelled yet, in the warnings of every answer.
         sources: dotted field path -> origin of the number.
@@ -482,6 +480,8 @@ class Engine(Strict, frozen=True):
     from_: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict, name="from")
     unmeasured: list[UnmeasuredTable] = []
     release_log_sd: float = 0.0
+    releases: list[str] = []
+    release: str = ""
     default_for: list[str] = []
     caveats: list[str] = []
     sources: dict[str, str] = {}

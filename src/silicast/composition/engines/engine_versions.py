@@ -12,7 +12,8 @@ from silicast.composition.engines.engine_options import with_options
 from silicast.composition.engines.switches import choose, is_switch
 from silicast.core.compiled import PAGES
 from silicast.core.decode import decode
-from silicast.core.releases import is_before, is_within
+from silicast.core.errors import SilicastError
+from silicast.core.releases import is_after, is_before, is_within
 
 
 def as_of(engine: Engine, version: str) -> Engine:
@@ -29,6 +30,7 @@ def as_of(engine: Engine, version: str) -> Engine:
     [0.9, 0.92]
     """
     file = _with_launch(_file_of(engine, version), version)
+    file = msgspec.structs.replace(file, release=version.strip().removeprefix("v"))
     for releases in engine.unmeasured:
         if is_before(version, releases.before):
             return msgspec.structs.replace(file, release_log_sd=releases.log_sd)
@@ -98,8 +100,48 @@ def _merged(usual: Any, other: Any) -> Any:
     return usual | {name: _merged(usual.get(name), value) for name, value in other.items()}
 
 
+def check_release(engine: Engine, version: str) -> list[str]:
+    """A remark on a release that is later than all known ones.
+
+    Raises:
+        SilicastError: the version is no number of a release.
+    """
+    if not _is_numbered(engine, version):
+        known = f"known: releases {' to '.join(engine.releases)}; " if engine.releases else ""
+        hint = f"{known}left out, {engine.version}"
+        text = f"{version[:40]!r} is no release of {engine.name}"
+        raise SilicastError(text, field="engine.version", hint=hint)
+    last = engine.releases[-1] if engine.releases else ""
+    if not is_after(version, last):
+        return []
+    known = f"{last} is the latest known release of {engine.name}, its defaults are taken"
+    return [f"engine.version = {version}: {known}"]
+
+
+def _is_numbered(engine: Engine, version: str) -> bool:
+    """Whether a version begins as releases of the engine do; of one without releases any does."""
+    prefix = engine.version.rstrip("0123456789.")  # llama.cpp has builds such as b7000
+    numbered = engine.version.removeprefix(prefix)
+    text = version.strip().removeprefix("v").removeprefix(prefix)
+    return not numbered or text[:1].isdigit()
+
+
+_WORDS = {
+    "memory.usable_fraction": "it takes {:.0%} of the device's memory",
+    "launch.graph_batch_sizes": "other sizes of batches are captured as graphs",
+    "serving.boards": "each board has other limits of sequences, tokens a step and graphs",
+    "kernels.libraries": "kernels of {} are {}'s",
+    "overlap": "no second stream",
+}
+"""What a release has otherwise -> its effect."""
+
+
 def otherwise(engine: Engine, version: str) -> tuple[str, ...]:
-    """What another version does otherwise, in words: "option = value"."""
+    """What another version does otherwise, in words.
+
+    >>> otherwise(find_engine("vllm"), "0.20")
+    ("it takes 92% of the device's memory",)
+    """
     words = dict[str, str]()
     for name, value in _stated(engine, version):
         words |= dict(_words(name, value))
@@ -107,12 +149,16 @@ def otherwise(engine: Engine, version: str) -> tuple[str, ...]:
 
 
 def _words(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Name and text of each number and word below a name."""
+    """Name and effect of what is stated below a name; of an option its value."""
     if _is_table(value):
         for key, each in value.items():
             yield from _words(f"{name}.{key}", each)
-    elif isinstance(value, list):
-        yield name, f"its own {name}"
+    elif name.startswith("kernels.libraries."):
+        *_, architecture, family = name.split(".")
+        where = f"{family.replace('_', ' ')} on {architecture}"
+        yield name, _WORDS["kernels.libraries"].format(where, value)
+    elif name in _WORDS:
+        yield name, _WORDS[name].format(value)
     else:
         yield name, f"{name} = {str(value).lower() if isinstance(value, bool) else value}"
 

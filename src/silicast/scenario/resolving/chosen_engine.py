@@ -24,25 +24,26 @@ def chosen_engine(scenario: Scenario, options: Collection[str] = ()) -> tuple[En
         options: options of frameworks that the task itself understands.
 
     Raises:
-        SilicastError: an unknown engine or option.
+        SilicastError: an unknown engine or option, or a version that is no release.
     """
     table = scenario.engine
     stated = table.options if table is not None else {}
     version = table.version if table is not None else ""
     engine = engine_of(scenario)
+    later = list[str]()
     if version:
-        from silicast.composition.engines.engine_versions import as_of
+        from silicast.composition.engines.engine_versions import as_of, check_release
 
+        later = check_release(engine, version)
         engine = as_of(engine, version)
     if engine.kind == "serving":
         options = ()
     switches = {name: value for name, value in stated.items() if name not in options}
-    remarks = _other_version(scenario, engine)
+    remarks = [*later, *_other_version(scenario, engine)]
     if switches:
         from silicast.composition.engines.engine_options import with_options
 
         meant = own_switches(engine, switches, version)
-        remarks += meant.remarks
         ours = {name: value for name, value in switches.items() if not is_switch(engine, name)}
         engine = with_options(meant.engine, meant.options | ours)
     return engine, remarks
@@ -134,7 +135,7 @@ def _unread(scenario: Scenario, engine: Engine) -> list[str]:
 def _other_version(scenario: Scenario, engine: Engine) -> list[str]:
     """A warning where the scenario states another version than the one that is modelled."""
     stated = scenario.engine.version if scenario.engine else ""
-    if not stated or f"{stated}.".removeprefix("v").startswith(f"{engine.version}."):
+    if not stated:
         return []
     from silicast.composition.engines.engine_versions import lacking, otherwise
 
@@ -143,4 +144,6 @@ def _other_version(scenario: Scenario, engine: Engine) -> list[str]:
     less = f", without {' and '.join(without)}" if without else ""
     others = ", ".join(otherwise(engine, stated))
     less += f"; {others}" if others else ""
+    if not less and f"{stated}.".removeprefix("v").startswith(f"{engine.version}."):
+        return []
     return [f"engine.version = {stated}: {engine.name} is modelled as of {engine.version}{less}"]

@@ -198,7 +198,7 @@ def description(machine: Machine, model: str, devices: int, number_format: str) 
         "device": device.name,
         "devices": devices,
         "largest_clock_mhz": device.clocks.max_hz / 1e6,
-        "engine": f"{engine.name} {engine.version}".strip(),
+        "engine": f"{engine.name} {engine.release or engine.version}".strip(),
         "format": number_format,
     }
 

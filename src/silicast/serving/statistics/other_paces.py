@@ -10,6 +10,10 @@ does to them. All requests run again where
 * later ones of the first requests are slowed by more than earlier ones;
 * the first requests wait or decode as long as they do at another load, since fewer run at once;
 * something happens only in some of the runs, such as preemptions.
+
+The largest use of the cache moves as its mean does: of few requests it is one of few moments. The
+deepest queue is a whole number of requests, rounded down: asynchronous engines take in two at a
+slower pace where they took one, so that it falls where its mean grows.
 """
 
 from __future__ import annotations
@@ -33,6 +37,9 @@ DRIFT = 0.02
 OFF = {"tpot_mean_ms": 0.05, "ttft_mean_ms": 0.1}
 """How far, in logs, statistics of the first requests may be from those of all."""
 PARTS = 3
+LIKE = {"kv_utilisation_max": "kv_utilisation"}
+"""Largest values of a run -> what they move with."""
+WHOLE = "queue_depth_max"
 
 Metrics = Mapping[str, float]
 
@@ -52,7 +59,8 @@ def at_paces(
         again: all of its requests at another pace.
         begin: the first :data:`FIRST` of them; None = all run again.
     """
-    if begin is None or len(records.requests) < WORTH or not keeps_up(records):
+    tells = len(records.requests) >= WORTH and keeps_up(records)
+    if begin is None or not tells:
         return [metrics_of(again(pace)) for pace in paces]
     first = begin(Pace())
     known, ends = metrics_of(first), list[Metrics]()
@@ -82,8 +90,8 @@ def _moved(
 
 
 def moved(base: Metrics, known: Metrics, changed: Metrics) -> dict[str, float]:
-    """Statistics times how those of the first requests change; shares of what devices could do
-    stay within 1.
+    """Statistics times how those of the first requests change, those of :data:`LIKE` as
+    others; shares of what devices could do stay within 1.
 
     >>> moved({"tpot_mean_ms": 12.0, "preemptions": 0.0, "mfu": 0.6},
     ...       {"tpot_mean_ms": 10.0, "preemptions": 0.0, "mfu": 0.4},
@@ -92,7 +100,10 @@ def moved(base: Metrics, known: Metrics, changed: Metrics) -> dict[str, float]:
     """
     table = {}
     for name, value in base.items():
-        there = value * changed[name] / known[name] if known[name] else value
+        like = LIKE.get(name, name)
+        there = value * changed[like] / known[like] if known.get(like) else value
+        if name == WHOLE:
+            there = float(math.floor(there))
         table[name] = min(there, 1.0) if METRICS[name].kind in ("use", "share") else there
     return table
 

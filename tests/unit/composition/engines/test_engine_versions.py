@@ -7,7 +7,7 @@ import pytest
 
 from silicast.composition.engines.engine import default_engine, engine_index, find_engine
 from silicast.composition.engines.engine_options import OPTIONS, with_options
-from silicast.composition.engines.engine_versions import as_of, lacking, otherwise
+from silicast.composition.engines.engine_versions import as_of, check_release, lacking, otherwise
 from silicast.composition.passes.deployment import Deployment, board_of, captured_sizes
 from silicast.composition.step.machine import Machine
 from silicast.composition.step.step import StepModel
@@ -77,7 +77,10 @@ def test_releases_of_vllm_have_their_own_graphs_streams_and_routing() -> None:
         ("graph", False, True),
         ("graph", True, True),
     ]
-    assert otherwise(vllm, "0.11") == ("overlap = false", "its own launch.graph_batch_sizes")
+    assert otherwise(vllm, "0.11") == (
+        "no second stream",
+        "other sizes of batches are captured as graphs",
+    )
     assert otherwise(vllm, "0.12") == ()
 
 
@@ -249,3 +252,36 @@ def test_a_release_takes_the_kernels_that_its_own_switch_chose_by_default() -> N
     assert chosen == {"0.10.2": "CutlassFp8BlockScaledMMKernel", "0.11.0": ""}
     assert kernels["0.10.2"].kernel("gemm", "hopper", "bf16") == ""
     assert all(each.holds("gemm", "quantize") for each in kernels.values())
+
+
+@pytest.mark.parametrize("version", ["banana", "latest", "-1", "vllm"])
+def test_what_is_no_release_is_refused_with_those_that_are_known(version: str) -> None:
+    with pytest.raises(SilicastError) as caught:
+        check_release(find_engine("vllm"), version)
+    assert caught.value.field == "engine.version"
+    assert "0.2 to 0.33" in str(caught.value.hint)
+
+
+def test_releases_beyond_the_latest_known_one_are_remarked() -> None:
+    vllm = find_engine("vllm")
+    for version in ("0.33.9", "v0.19.0", "0.15.1rc2", "0.1.dev19262", "0.2.7"):
+        assert check_release(vllm, version) == [], version
+    for version in ("19", "0.34.0", "v1.0"):
+        (remark,) = check_release(vllm, version)
+        assert "0.33 is the latest known release" in remark
+        assert as_of(vllm, version).memory == as_of(vllm, "0.33").memory
+    for name in ("llama.cpp", "fsdp", "trtllm"):
+        assert check_release(find_engine(name), find_engine(name).version) == []
+
+
+def test_every_release_says_in_words_what_it_does_otherwise() -> None:
+    for name in ("vllm", "sglang"):
+        engine = find_engine(name)
+        for bound in (*engine.before, *engine.from_, "0.1", engine.releases[-1]):
+            for words in otherwise(engine, bound):
+                assert "." not in words.replace("0.", ""), words
+
+
+def test_an_engine_carries_the_release_that_was_stated() -> None:
+    vllm = find_engine("vllm")
+    assert [as_of(vllm, v).release for v in ("", "v0.13.0", "0.7.3")] == ["", "0.13.0", "0.7.3"]

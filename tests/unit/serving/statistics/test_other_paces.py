@@ -114,6 +114,15 @@ def test_what_happens_at_one_pace_alone_runs_all_requests() -> None:
     assert (case.all_again, case.first_again) == ([SLOW, QUICK], [Pace(), SLOW])
 
 
+def test_largest_values_do_not_move_as_those_of_few_requests() -> None:
+    base = {"kv_utilisation": 0.3, "kv_utilisation_max": 0.5, "queue_depth_max": 4.0}
+    known = {"kv_utilisation": 0.2, "kv_utilisation_max": 0.4, "queue_depth_max": 3.0}
+    changed = {"kv_utilisation": 0.24, "kv_utilisation_max": 0.4, "queue_depth_max": 2.0}
+    end = moved(base, known, changed)
+    assert end["kv_utilisation_max"] == pytest.approx(0.6)
+    assert end["queue_depth_max"] == 2.0  # a whole number
+
+
 def test_drift_is_of_thirds() -> None:
     def run(spent: list[int]) -> Any:
         sent = np.arange(len(spent))[::-1] * 5  # the last is sent first
@@ -128,8 +137,8 @@ def test_drift_is_of_thirds() -> None:
 
 
 def test_shares_stay_shares() -> None:
-    base = {"kv_utilisation_max": 0.9, "e2e_mean_ms": 50.0, "swaps": 0.0}
-    known = {**base, "kv_utilisation_max": 0.5, "e2e_mean_ms": 40.0}
-    changed = {**base, "kv_utilisation_max": 0.8, "e2e_mean_ms": 44.0}
-    expected = {"kv_utilisation_max": 1.0, "e2e_mean_ms": pytest.approx(55.0), "swaps": 0.0}
+    base = {"kv_utilisation": 0.9, "e2e_mean_ms": 50.0, "swaps": 0.0}
+    known = {**base, "kv_utilisation": 0.5, "e2e_mean_ms": 40.0}
+    changed = {**base, "kv_utilisation": 0.8, "e2e_mean_ms": 44.0}
+    expected = {"kv_utilisation": 1.0, "e2e_mean_ms": pytest.approx(55.0), "swaps": 0.0}
     assert moved(base, known, changed) == expected

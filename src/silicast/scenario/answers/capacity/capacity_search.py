@@ -152,7 +152,8 @@ class CapacitySearch:
         current = self._metrics(ends, reply.metrics, simulated.error) | served.power()
         metrics = {name: Belief.from_quantity(value) for name, value in current.items()}
         reply.why["capacity"] = self._why(simulated.records)
-        return msgspec.structs.replace(reply, metrics=metrics | reply.metrics)
+        judged = served.judged(reply.metrics)
+        return msgspec.structs.replace(reply, metrics=metrics | reply.metrics | judged)
 
     def _expected(self) -> Expected:
         """What the engines are launched for: prompts as long as these, at any load."""

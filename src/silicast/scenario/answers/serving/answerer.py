@@ -103,6 +103,7 @@ class PreparedServing:
         if "kv_cache" in reply.why:
             told |= served.cache().beliefs()
         power = {name: Belief.from_quantity(value) for name, value in told.items()}
+        power |= served.judged(reply.metrics)
         remarks = [*reply.warnings, *served.held_back()]
         return msgspec.structs.replace(reply, metrics=reply.metrics | power, warnings=remarks)
 

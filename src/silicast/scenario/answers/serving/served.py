@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, final
@@ -12,6 +13,7 @@ from silicast.composition.passes.deployment import Deployment
 from silicast.composition.power.energy import with_model_error
 from silicast.core.numerics import I64
 from silicast.core.prediction import Quantity
+from silicast.scenario.answer import Belief
 from silicast.scenario.answers.inference.answerer import served_room
 from silicast.scenario.workloads import SloTable
 from silicast.serving.capacity.knee import estimated_knee
@@ -39,6 +41,8 @@ from silicast.serving.traffic.requests import Requests
 
 if TYPE_CHECKING:
     from silicast.composition.timeline.trace_events import PredictedTimeline
+
+GOODPUT = "goodput_per_s"
 
 
 @final
@@ -125,7 +129,7 @@ class Served:
             metrics["sequences_per_s"] = metrics["requests_per_s"]
             metrics["sequences_per_s_per_gpu"] = metrics["requests_per_s"] / self.fleet.gpus
         if self.slo is not None:
-            metrics["goodput_per_s"] = self.goodput(records, metrics)
+            metrics[GOODPUT] = self.goodput(records, metrics)
         if records.verified:
             metrics["acceptance_length"] = records.accepted / records.verified
         if self.requests.content is not None:
@@ -171,6 +175,31 @@ class Served:
         ):
             return 0.0
         return goodput_per_s(records, limits_a_request(limits))
+
+    def judged(self, metrics: Mapping[str, Belief]) -> dict[str, Belief]:
+        """Goodput with its interval: requests of the first run judged again where times are as
+        long, and as short, as ``metrics`` say.
+
+        A time moves as the statistic of its latency that is nearest to its limit: that is where
+        requests change sides.
+        """
+        if self.slo is None or GOODPUT not in metrics:
+            return {}
+        limits, records = limits_a_request(self._objective), self.records
+        means = [name for name in self._objective.named if "mean" in name and name in metrics]
+        offered, value = rates(records)["requests_per_s"], metrics[GOODPUT].estimate
+        ends = [value]
+        for slow in (True, False):
+            moved = {
+                name: limit / _moved(metrics, name, limit, slow=slow)
+                for name, limit in limits.items()
+            }
+            late = any(
+                _end(metrics[name], high=slow) > self._objective.named[name] for name in means
+            )
+            share = 0.0 if late else goodput_per_s(records, moved) / offered
+            ends.append(share * _end(metrics["requests_per_s"], high=not slow))
+        return {GOODPUT: Belief(value, min(ends), max(ends))}
 
     @property
     def _objective(self) -> LatencyObjective:
@@ -348,6 +377,23 @@ def _rate(times_ns: I64) -> float:
     """Events a second, from the first to the last; 0 = all at once."""
     span_ns = int(times_ns.max() - times_ns.min())
     return (len(times_ns) - 1) * 1e9 / span_ns if span_ns else 0.0
+
+
+def _end(belief: Belief, *, high: bool) -> float:
+    return belief.p95 if high else belief.p05
+
+
+def _moved(metrics: Mapping[str, Belief], latency: str, limit: float, *, slow: bool) -> float:
+    """How many times as long a latency is at an end of the interval of the statistic that is
+    nearest to a limit; 1 = it does not occur.
+    """
+    name = "tpot" if latency == "itl" else latency
+    each = [metrics[key] for q in QUANTILES if (key := f"{name}_{q}_ms") in metrics]
+    known = [belief for belief in each if belief.p05 > 0.0]
+    if not known or limit <= 0.0:
+        return 1.0
+    nearest = min(known, key=lambda belief: abs(math.log(belief.estimate / limit)))
+    return _end(nearest, high=slow) / nearest.estimate
 
 
 def limits_a_request(limits: LatencyObjective) -> dict[str, float]:
