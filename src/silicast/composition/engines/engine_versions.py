@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -100,12 +101,19 @@ def _merged(usual: Any, other: Any) -> Any:
     return usual | {name: _merged(usual.get(name), value) for name, value in other.items()}
 
 
+_BUILD = re.compile(r"(latest|nightly|main|master|dev|edge|git)([-_.+:].*)?|[0-9a-f]{7,40}")
+"""Tags of images and branches, and commits."""
+
+
 def check_release(engine: Engine, version: str) -> list[str]:
-    """A remark on a release that is later than all known ones.
+    """A remark on a release that is later than all known ones, or on a build without a number.
 
     Raises:
-        SilicastError: the version is no number of a release.
+        SilicastError: the version is neither a number of a release nor a build's name.
     """
+    if _BUILD.fullmatch(version.strip().casefold()):
+        taken = f"a build without a number; defaults of {engine.version} are taken"
+        return [f"engine.version = {version[:40]}: {taken}"]
     if not _is_numbered(engine, version):
         known = f"known: releases {' to '.join(engine.releases)}; " if engine.releases else ""
         hint = f"{known}left out, {engine.version}"

@@ -15,7 +15,7 @@ from silicast.composition.engines.engine import Engine, SwitchTable
 from silicast.core.dtypes import RECIPES
 from silicast.core.errors import SilicastError, unmodelled, unsupported
 from silicast.core.naming import near
-from silicast.core.releases import is_within, release_of
+from silicast.core.releases import is_before, is_within, release_of
 from silicast.hardware.device import Device
 from silicast.hardware.platforms import listed, runs_on
 from silicast.kernels.engine_kernels import Backend
@@ -33,15 +33,17 @@ class Chosen(msgspec.Struct, frozen=True):
     Attributes:
         engine: with the kernels that they choose.
         options: options of ours that mean the same.
+        remarks: what was taken for granted about them.
     """
 
     engine: Engine
     options: dict[str, Any] = {}
+    remarks: list[str] = []
 
 
 def choose(engine: Engine, stated: Mapping[str, Any], version: str = "") -> Chosen:
-    """What the switches among ``stated`` options mean under a version of the engine; "" = that
-    of its file.
+    """What the switches among ``stated`` options mean under a version of the engine; "" = not
+    stated.
 
     Raises:
         SilicastError: a value that the switch has not, a switch that the version has not, or two
@@ -49,8 +51,9 @@ def choose(engine: Engine, stated: Mapping[str, Any], version: str = "") -> Chos
     """
     kernels = dict[str, tuple[str, list[Backend]]]()
     options, recipes = dict[str, Any](), dict[str, str]()
+    remarks: list[str] = []
     for name, switch, table, value in _switches(engine, stated):
-        _check_release(engine, name, table, version)
+        remarks += _check_release(engine, name, table, version)
         if value in table.usual:
             continue
         backends = [each for each in engine.backends if value in each.by.get(switch, ())]
@@ -74,7 +77,7 @@ def choose(engine: Engine, stated: Mapping[str, Any], version: str = "") -> Chos
         chosen = {family: backends for family, (_, backends) in kernels.items()}
         tables = msgspec.structs.replace(engine.kernels, chosen=engine.kernels.chosen | chosen)
         engine = msgspec.structs.replace(engine, kernels=tables)
-    return Chosen(engine, options)
+    return Chosen(engine, options, remarks)
 
 
 def is_switch(engine: Engine, name: str) -> bool:
@@ -207,24 +210,19 @@ def _text(value: Any) -> str:
     return text if text is not None else str(value)
 
 
-def _modelled(engine: Engine) -> str:
-    """The release that an engine's file stands for: the latest known one of its version."""
-    last = engine.releases[-1] if engine.releases else ""
-    return last if last.startswith(f"{engine.version}.") else engine.version
-
-
-def _check_release(engine: Engine, name: str, table: SwitchTable, version: str) -> None:
-    """Refuses a switch that a release has not; a build without a number has all."""
-    version = version or _modelled(engine)
-    if release_of(version) is None or is_within(version, table.from_, table.until):
-        return
+def _check_release(engine: Engine, name: str, table: SwitchTable, version: str) -> list[str]:
     first = f"from {table.from_} on" if table.from_ else ""
     releases = " and ".join(filter(None, (first, f"before {table.until}" if table.until else "")))
-    raise unsupported(
-        f"{engine.name} {version} does not have it",
-        f"engine.options.{name}",
-        f"releases {releases} have it; engine.version states which one runs",
-    )
+    if release_of(version) is not None and not is_within(version, table.from_, table.until):
+        text = f"{engine.name} {version} does not have it"
+        raise unsupported(text, f"engine.options.{name}", f"releases {releases} have it")
+    newer = is_before(engine.version, table.from_)
+    older = bool(table.until) and not is_before(engine.version, table.until)
+    if version or not (newer or older):
+        return []
+    return [
+        f"engine.options.{name}: {engine.name} has it in releases {releases}; state the version"
+    ]
 
 
 def _check_value(engine: Engine, name: str, switch: str, value: str, *, known: bool) -> None:

@@ -44,6 +44,7 @@ def chosen_engine(scenario: Scenario, options: Collection[str] = ()) -> tuple[En
         from silicast.composition.engines.engine_options import with_options
 
         meant = own_switches(engine, switches, version)
+        remarks += meant.remarks
         ours = {name: value for name, value in switches.items() if not is_switch(engine, name)}
         engine = with_options(meant.engine, meant.options | ours)
     return engine, remarks

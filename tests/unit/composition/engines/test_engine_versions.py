@@ -254,12 +254,19 @@ def test_a_release_takes_the_kernels_that_its_own_switch_chose_by_default() -> N
     assert all(each.holds("gemm", "quantize") for each in kernels.values())
 
 
-@pytest.mark.parametrize("version", ["banana", "latest", "-1", "vllm"])
+@pytest.mark.parametrize("version", ["banana", "-1", "vllm"])
 def test_what_is_no_release_is_refused_with_those_that_are_known(version: str) -> None:
     with pytest.raises(SilicastError) as caught:
         check_release(find_engine("vllm"), version)
     assert caught.value.field == "engine.version"
     assert "0.2 to 0.33" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("version", ["latest", "nightly-20251201", "main", "c1d2e3f4a5"])
+def test_builds_without_a_number_take_the_defaults_and_say_so(version: str) -> None:
+    (remark,) = check_release(find_engine("vllm"), version)
+    assert version in remark
+    assert "defaults of 0.19 are taken" in remark
 
 
 def test_releases_beyond_the_latest_known_one_are_remarked() -> None:
