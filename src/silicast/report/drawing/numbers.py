@@ -145,3 +145,12 @@ class Shown:
     def interval(self) -> str:
         """The 90 % interval in the estimate's unit, or "exact"."""
         return "exact" if self.exact else f"{self.p05} – {self.p95}"
+
+    @property
+    def cell(self) -> str:
+        """The interval in a table; "" where both ends are printed as one number.
+
+        >>> Shown("tpot_ms", {"estimate": 2.0, "p05": 1.9999, "p95": 2.0001}).cell
+        ''
+        """
+        return "" if self.p05 == self.p95 else self.interval

@@ -129,7 +129,7 @@ class LatencyTable:
                 shown = None if quantity is None else Shown(metric, quantity)
                 cells.append(shown.value if shown else "")
                 if name in spread:
-                    cells.append(shown.interval if shown and not shown.exact else "")
+                    cells.append(shown.cell if shown else "")
             if any(cells[1:]):
                 yield cells
 
@@ -163,7 +163,7 @@ def rates_table(metrics: Metrics) -> RenderableType:
     for name in known:
         shown = Shown(name, metrics[name])
         words = words_and_unit(name)[0] + (" a device" if name.endswith("_per_gpu") else "")
-        rows.append([words, shown.value, "" if shown.exact else shown.interval])
+        rows.append([words, shown.value, shown.cell])
     return listing(columns, [row[: len(columns)] for row in rows])
 
 

@@ -132,7 +132,7 @@ def _cell(answer: Reply, names: Sequence[str]) -> str:
 
 def _interval(answer: Reply, names: Sequence[str]) -> str:
     shown = _first(answer, names) or _first(answer, ("gpus",))
-    return "" if shown is None or shown.exact else shown.interval
+    return "" if shown is None else shown.cell
 
 
 def _degrees(why: Mapping[str, Any]) -> str:
