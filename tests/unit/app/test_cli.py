@@ -318,7 +318,7 @@ def test_suites_without_pyarrow_say_what_to_install(
     for name in ("pyarrow", "pyarrow.parquet"):
         monkeypatch.setitem(sys.modules, name, None)
     status, out, err = run("validate gemm", capsys)
-    assert (status, out) == (2, "")
+    assert (status, out) == (3, "")
     assert "pip install 'silicast[data]'" in err
 
 

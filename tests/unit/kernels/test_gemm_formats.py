@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from silicast.core.dtypes import BITS, RECIPES
+from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_index, find_device
 from silicast.hardware.device import Device
 from silicast.kernels.check import check_kernel
@@ -21,7 +22,7 @@ from silicast.learning import dispatch
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 A100, H100, B200 = (find_device(x) for x in ("A100-SXM-80GB", "H100-SXM-80GB", "B200"))
-NARROW = [x.name for x in RECIPES.values() if BITS[x.weights] < 16]
+NARROW = [x.name for x in RECIPES.values() if BITS[x.weights] < 16 and x.compute != "int16"]
 
 
 def times(device: Device, m: int, n: int, k: int, **variant: Any) -> KernelTimes:
@@ -54,6 +55,13 @@ def test_laws_hold_in_every_format(dtype: str) -> None:
         for flags in ((), (("includes_quantize", True),))
     ]
     assert check_kernel(Gemm(), [A100, B200], draws=160, variants=variants, scalar_rows=2)
+
+
+def test_integers_of_16_bits_are_refused_where_no_unit_multiplies_them() -> None:
+    """Units of NPUs do: tests/unit/scenario/resolving/test_named_networks.py."""
+    op = Op.make("gemm", Variant(dtype="w8a16_int16"), m=64, n=4096, k=4096)
+    with pytest.raises(SilicastError, match="no int16 matrix arithmetic"):
+        dispatch.time_of(op, H100)
 
 
 @pytest.mark.full

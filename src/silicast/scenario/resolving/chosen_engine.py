@@ -39,7 +39,7 @@ def chosen_engine(scenario: Scenario, options: Collection[str] = ()) -> tuple[En
     if engine.kind == "serving":
         options = ()
     switches = {name: value for name, value in stated.items() if name not in options}
-    remarks = [*later, *_other_version(scenario, engine)]
+    remarks = later or _other_version(scenario, engine)
     if switches:
         from silicast.composition.engines.engine_options import with_options
 
