@@ -128,29 +128,31 @@ class QueueGroup:
         """Takes the blocks for one more token of each, and for what is drafted; None, and no block,
         if they are not free. Returns the requests as an array.
         """
-        sequences, rows = self.sequences, np.array(requests, dtype=np.int64)
-        tokens = sequences.cached[rows] + (1 + self.limits.drafted)
-        held = sequences.held[rows]
-        more = np.maximum(self.layout.of_tokens(tokens) - held, 0)
-        blocks = int(np.add.reduce(more))
+        rows = np.array(requests, dtype=np.int64)
+        tokens = self.sequences.cached[rows] + (1 + self.limits.drafted)
+        more, blocks = self._lacking(rows, tokens)
         if blocks > self.free:
             return None
-        if blocks:
-            sequences.held[rows] = held + more
-            self.free -= blocks
+        self._take(rows, more, blocks)
         return rows
 
     def hold(self, rows: I64, tokens: I64) -> int:
         """Takes the blocks for so many cached tokens of some sequences, which are free; returns how
         many.
         """
-        held = self.sequences.held[rows]
-        more = np.maximum(self.layout.of_tokens(tokens) - held, 0)
-        blocks = int(np.add.reduce(more))
-        if blocks:
-            self.sequences.held[rows] = held + more
-            self.free -= blocks
+        more, blocks = self._lacking(rows, tokens)
+        self._take(rows, more, blocks)
         return blocks
+
+    def _lacking(self, rows: I64, tokens: I64) -> tuple[I64, int]:
+        """Blocks that sequences lack for so many cached tokens, and their sum."""
+        more = np.maximum(self.layout.of_tokens(tokens) - self.sequences.held[rows], 0)
+        return more, int(np.add.reduce(more))
+
+    def _take(self, rows: I64, more: I64, blocks: int) -> None:
+        if blocks:
+            self.sequences.held[rows] += more
+            self.free -= blocks
 
     def lookup(self, request: int) -> tuple[int, int]:
         """Tokens of a waiting request that are cached, and how many of their blocks others hold:
