@@ -68,7 +68,7 @@ def limits_of(
         SilicastError: the engine does not serve, or the model does not fit.
     """
     table = serving_table(deployment)
-    board = board_of(table, deployment.device, deployment.plan.tp)
+    board = _board(deployment)
     groups = deployment.plan.attention_dp
     memory = deployment.engine.memory
     sequences = board.max_sequences or table.max_sequences
@@ -107,19 +107,18 @@ def limits_of(
 def start_of(deployment: Deployment, limits: Limits) -> ServerStart:
     """The start that gave a deployment these limits."""
     table = serving_table(deployment)
-    share = _share(
-        table,
-        board_of(table, deployment.device, deployment.plan.tp),
-        deployment,
-        limits.step_tokens,
-    )
+    share = _share(table, _board(deployment), deployment, limits.step_tokens)
     return ServerStart(deployment, limits.sequences, limits.step_tokens, share)
 
 
 def usual_sequences(deployment: Deployment) -> int:
     """Most sequences of a group of ranks where nobody states them; 0 = somebody did."""
-    table = serving_table(deployment)
-    return board_of(table, deployment.device, deployment.plan.tp).max_sequences
+    return _board(deployment).max_sequences
+
+
+def _board(deployment: Deployment) -> BoardTable:
+    """What the engine sets by the board."""
+    return board_of(serving_table(deployment), deployment.device, deployment.plan.tp)
 
 
 def host_link(deployment: Deployment) -> HostLink | None:
