@@ -33,11 +33,8 @@ def is_before(version: str, bound: str) -> bool:
     >>> is_before("0.15.0rc1", "0.15"), is_before("1.3.0rc17", "1.3.0rc18"), is_before("", "0.15")
     (False, True, False)
     """
-    release, limit = release_of(version), release_of(bound)
-    if release is None or limit is None:
-        return False
-    stated = 3 if limit[3] == FINAL else 4
-    return release[:stated] < limit[:stated]
+    pair = _stated_numbers(version, bound)
+    return pair is not None and pair[0] < pair[1]
 
 
 def is_after(version: str, bound: str) -> bool:
@@ -46,11 +43,19 @@ def is_after(version: str, bound: str) -> bool:
     >>> is_after("0.33.2", "0.33"), is_after("0.34", "0.33"), is_after("19", "0.33")
     (False, True, True)
     """
+    pair = _stated_numbers(version, bound)
+    return pair is not None and pair[0] > pair[1]
+
+
+def _stated_numbers(version: str, bound: str) -> tuple[tuple[float, ...], ...] | None:
+    """Numbers of a version and of a bound, as many as the bound states; None where one of the two
+    names no release.
+    """
     release, limit = release_of(version), release_of(bound)
     if release is None or limit is None:
-        return False
-    stated = bound.count(".") + 1
-    return release[:stated] > limit[:stated]
+        return None
+    stated = min(bound.count(".") + 1, 3) if limit[3] == FINAL else 4
+    return release[:stated], limit[:stated]
 
 
 def is_within(version: str, first: str, until: str) -> bool:

@@ -55,10 +55,9 @@ def _file_of(engine: Engine, version: str) -> Engine:
             file = _file_of(find_engine(earlier), version)
             switches = file.switches or engine.switches, file.backends or engine.backends
             return msgspec.structs.replace(file, switches=switches[0], backends=switches[1])
-    engine, options = _with_tables(engine, version), dict[str, Any]()
-    for name, value in _stated(engine, version):
-        if not _is_table(value):
-            options[name] = value
+    stated = _stated(engine, version)
+    engine = _with_tables(engine, version)
+    options = {name: value for name, value in stated if not _is_table(value)}
     options |= dict.fromkeys(lacking(engine, version), False)
     usual = {name: value for name, value in options.items() if is_switch(engine, name)}
     ours = {name: value for name, value in options.items() if name not in usual}
@@ -159,8 +158,8 @@ def otherwise(engine: Engine, version: str) -> tuple[str, ...]:
 def _words(name: str, value: Any) -> Iterator[tuple[str, str]]:
     """Name and effect of what is stated below a name; of an option its value."""
     if _is_table(value):
-        for key, each in value.items():
-            yield from _words(f"{name}.{key}", each)
+        for key, item in value.items():
+            yield from _words(f"{name}.{key}", item)
     elif name.startswith("kernels.libraries."):
         *_, architecture, family = name.split(".")
         where = f"{family.replace('_', ' ')} on {architecture}"
