@@ -248,24 +248,23 @@ def enter(ledger: Path, tools: Sequence[str], now: datetime) -> None:
     ]
     for at, tool in enumerate(tools):
         if tool in tools[:at]:
-            raise SilicastError(
-                f"{tool} stands in several submissions",
-                kind="limit",
-                file=str(ledger),
-                field="tool",
-                hint="one scored submission a week: choose one",
-            )
+            raise _too_often(ledger, f"{tool} stands in several submissions", ": choose one")
         for name, stated in entries:
             if name == tool and now - stated < WEEK:
-                raise SilicastError(
-                    f"{tool} was scored on {stated:%Y-%m-%d}",
-                    kind="limit",
-                    file=str(ledger),
-                    field="tool",
-                    hint="one scored submission a week",
-                )
+                raise _too_often(ledger, f"{tool} was scored on {stated:%Y-%m-%d}")
     added = [msgspec.json.encode((tool, now.isoformat())) for tool in tools]
     write_atomically(ledger, b"\n".join([*lines, *added]) + b"\n")
+
+
+def _too_often(ledger: Path, message: str, choice: str = "") -> SilicastError:
+    """Refuses a second scored submission of a tool within a week."""
+    return SilicastError(
+        message,
+        kind="limit",
+        file=str(ledger),
+        field="tool",
+        hint=f"one scored submission a week{choice}",
+    )
 
 
 def now() -> datetime:
