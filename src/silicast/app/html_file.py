@@ -15,8 +15,8 @@ from silicast.core.errors import SilicastError
 HtmlFile = Annotated[Path | None, Parameter(name="--html")]
 
 
-def write_html(scenario: Tree, reply: Tree, target: Path, more: Sequence[str] = ()) -> None:
-    """Writes the page of an answer; nothing where nothing was answered.
+def write_html(scenario: Tree, reply: Tree, target: Path | None, more: Sequence[str] = ()) -> None:
+    """Writes the page of an answer; nothing where no file is named or nothing was answered.
 
     Args:
         more: what else was asked of it, a line each.
@@ -24,7 +24,7 @@ def write_html(scenario: Tree, reply: Tree, target: Path, more: Sequence[str] = 
     Raises:
         SilicastError: it cannot be written.
     """
-    if not reply["ok"]:
+    if target is None or not reply["ok"]:
         return
     from silicast.report.answers import title
     from silicast.report.drawing.page import answer_page, write_page

@@ -23,6 +23,5 @@ def infer(
     scenario = inference_scenario(batch_flags, (degrees or Degrees()).given, device)
     scenario = with_calibrations(scenario, calibration)
     reply = predicted(scenario)
-    if html:
-        write_html(scenario, reply, html)
+    write_html(scenario, reply, html)
     return print_reply(reply, screen_of(scenario), json=json, strict=strict)

@@ -77,8 +77,7 @@ def serve(
     if reply["ok"]:
         write_outputs(simulated[0], wanted)
     price = price_of(serve_flags.price, serve_flags.price_where, serve_flags.device)
-    if html:
-        write_html(scenario, reply, html, () if price is None else [PRICED.format(price.said())])
+    write_html(scenario, reply, html, () if price is None else [PRICED.format(price.said())])
     return print_reply(
         reply,
         lambda answer: with_price_line(screen_of(scenario)(answer), price),

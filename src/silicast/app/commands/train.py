@@ -80,8 +80,7 @@ def train(
 
     write_trace(scenario, trace)
     asked_too = () if tokens is None or not reply["ok"] else run_lines(reply, tokens, paid)
-    if html:
-        write_html(scenario, reply, html, asked_too)
+    write_html(scenario, reply, html, asked_too)
 
     def report(answer: dict[str, Any]) -> Any:
         warn_of_doubt(paid)
