@@ -57,9 +57,9 @@ def main() -> None:
                 "inside": belief.p05 <= truth <= belief.p95,
             }
             print(precision, board, boards[board], flush=True)
-        errors = [each["error_pct"] for each in boards.values()]
+        errors = [row["error_pct"] for row in boards.values()]
         median = round(float(np.median(np.abs(errors))), 1)
-        inside = sum(each["inside"] for each in boards.values())
+        inside = sum(row["inside"] for row in boards.values())
         results[precision] = {"median_error_pct": median, "inside": inside, "boards": boards}
     results["log_rms"] = round(float(np.sqrt(np.mean(np.square(logs)))), 3)
     write_atomically(RESULT, (json.dumps(results, indent=1) + "\n").encode())

@@ -75,11 +75,11 @@ def main(rates: Sequence[float], count: int) -> None:
     for rate in rates:
         told, ends = compared(rate, count)
         print(f"{rate:g} requests/s: {'' if told else 'all requests run again'}", flush=True)
-        for name, each in ends.items():
-            if max(map(abs, each)) > SMALL:
-                print(f"  {name:32s} p05 {each[0]:+7.1%}  p95 {each[1]:+7.1%}", flush=True)
+        for name, (low, high) in ends.items():
+            if max(abs(low), abs(high)) > SMALL:
+                print(f"  {name:32s} p05 {low:+7.1%}  p95 {high:+7.1%}", flush=True)
             seen = worst.get(name, (0.0, 0.0))
-            worst[name] = max(seen[0], abs(each[0])), max(seen[1], abs(each[1]))
+            worst[name] = max(seen[0], abs(low)), max(seen[1], abs(high))
     print("worst:")
     for name, (low, high) in sorted(worst.items(), key=lambda item: -max(item[1])):
         print(f"  {name:32s} p05 {low:7.1%}  p95 {high:7.1%}")

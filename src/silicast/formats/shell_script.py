@@ -165,7 +165,7 @@ class _ScriptReader:
         self.follow(with_names(commands(text)))
         self.functions.end()
         outer = dict(self.variables)
-        for name in [each for each in self.functions.bodies if each not in self.called]:
+        for name in [body for body in self.functions.bodies if body not in self.called]:
             self.call(name, None)  # nothing says when: it replaces no variable of the script's own
             self.variables |= outer
 
@@ -240,7 +240,7 @@ class _ScriptReader:
         if name not in self.functions.bodies:
             return False
         self.called.add(name)
-        outer = {each.name: self.variables.get(each.name) for each in assigned}
+        outer = {item.name: self.variables.get(item.name) for item in assigned}
         self.assign_all(assigned, is_local=False)
         used = dict.fromkeys(
             match[1] or match[2]
@@ -428,10 +428,10 @@ class _ScriptReader:
 
     def assign_all(self, assigned: Sequence[Assignment], *, is_local: bool) -> None:
         """Assignments of a command; local ones end with the call that is read."""
-        for each in assigned:
+        for item in assigned:
             if is_local and self.local is not None:
-                self.local.setdefault(each.name, self.variables.get(each.name))
-            self.assign(each)
+                self.local.setdefault(item.name, self.variables.get(item.name))
+            self.assign(item)
 
     def assign(self, each: Assignment) -> None:
         value: str | list[str]

@@ -372,7 +372,7 @@ def handed_over(device: Device, variant: Variant, between: F64 | float) -> F64 |
     name = chip.content.system.results_stay_in
     if not name or variant.cache == "cold":
         return 0.0
-    memory = next(each for each in chip.design.architecture.memories if each.name == name)
+    memory = next(level for level in chip.design.architecture.memories if level.name == name)
     return xp.minimum(between + 0.0, memory.usable_words * memory.word_bits / 8.0)
 
 

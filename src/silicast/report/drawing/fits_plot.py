@@ -36,10 +36,11 @@ def draw_fits(rows: Sequence[Mapping[str, Any]], path: Path, *, by_model: bool) 
     for (label, color), sizes in zip(PARTS, zip(*map(_parts, rows), strict=True), strict=True):
         memory.barh(at, sizes, left=start, color=color, height=0.55, label=label)
         start = [one + size for one, size in zip(start, sizes, strict=True)]
-    estimates = [row["tokens_per_s"]["estimate"] for row in rows]
+    speeds = [row["tokens_per_s"] for row in rows]
+    estimates = [belief["estimate"] for belief in speeds]
     across = [
-        [each["estimate"] - each["p05"] for each in (row["tokens_per_s"] for row in rows)],
-        [each["p95"] - each["estimate"] for each in (row["tokens_per_s"] for row in rows)],
+        [belief["estimate"] - belief["p05"] for belief in speeds],
+        [belief["p95"] - belief["estimate"] for belief in speeds],
     ]
     speed.errorbar(estimates, at, xerr=across, fmt="o", ms=4, color=SPEED, elinewidth=1)
     memory.set_yticks(at, [f"{row[name]}  {row['weights']}" for row in rows], fontsize=7)

@@ -145,12 +145,13 @@ def _nest(board: Board) -> dict[str, Any]:
     units = math.prod(size for level in table["level"] for size in level.get("mesh", ()))
     clock_hz = board.tops * 1e12 / (2.0 * units)
     bytes_per_s = board.memory_gb_per_s * 1e9
-    ddr, tcm, design_s = table["level"][0], table["level"][1], table["system"]["memory_gb_per_s"]
+    ddr, tcm, system = table["level"][0], table["level"][1], table["system"]
     port = ddr["port"][0]
-    reached = port["words_per_cycle"] * table["clock_mhz"] * 1e6 / (design_s * 1e9)
+    design_bytes_per_s = system["memory_gb_per_s"] * 1e9
+    reached = port["words_per_cycle"] * table["clock_mhz"] * 1e6 / design_bytes_per_s
     port["words_per_cycle"] = reached * bytes_per_s / clock_hz
     tcm["capacity_kib"] = board.tcm_mb * 1024
-    table["system"]["memory_gb_per_s"] = board.memory_gb_per_s
+    system["memory_gb_per_s"] = board.memory_gb_per_s
     return {**table, "name": f"{board.name}, {design}", "clock_mhz": clock_hz / 1e6}
 
 

@@ -32,9 +32,9 @@ def statistics_ms(*runs: Records) -> dict[str, float]:
     """
     statistics_ms: dict[str, float] = {}
     for name, taken_s in LATENCIES.items():
-        each = np.concatenate([taken_s(records) for records in runs])
-        if len(each):
-            statistics_ms |= _statistics(name, each * 1e3)
+        latencies_s = np.concatenate([taken_s(records) for records in runs])
+        if len(latencies_s):
+            statistics_ms |= _statistics(name, latencies_s * 1e3)
     gaps, counts = Gaps.union([records.gaps for records in runs]).table()
     if len(gaps):
         statistics_ms |= _of_counts("itl", seconds(gaps) * 1e3, counts)

@@ -37,9 +37,9 @@ DRIFT = 0.02
 OFF = {"tpot_mean_ms": 0.05, "ttft_mean_ms": 0.1}
 """How far, in logs, statistics of the first requests may be from those of all."""
 PARTS = 3
-LIKE = {"kv_utilisation_max": "kv_utilisation"}
+MOVES_WITH = {"kv_utilisation_max": "kv_utilisation"}
 """Largest values of a run -> what they move with."""
-WHOLE = "queue_depth_max"
+DEEPEST_QUEUE = "queue_depth_max"
 
 Metrics = Mapping[str, float]
 
@@ -90,7 +90,7 @@ def _moved(
 
 
 def moved(base: Metrics, known: Metrics, changed: Metrics) -> dict[str, float]:
-    """Statistics times how those of the first requests change, those of :data:`LIKE` as
+    """Statistics times how those of the first requests change, those of :data:`MOVES_WITH` as
     others; shares of what devices could do stay within 1.
 
     >>> moved({"tpot_mean_ms": 12.0, "preemptions": 0.0, "mfu": 0.6},
@@ -100,9 +100,9 @@ def moved(base: Metrics, known: Metrics, changed: Metrics) -> dict[str, float]:
     """
     table = {}
     for name, value in base.items():
-        like = LIKE.get(name, name)
-        there = value * changed[like] / known[like] if known.get(like) else value
-        if name == WHOLE:
+        leader = MOVES_WITH.get(name, name)
+        there = value * changed[leader] / known[leader] if known.get(leader) else value
+        if name == DEEPEST_QUEUE:
             there = float(math.floor(there))
         table[name] = min(there, 1.0) if METRICS[name].kind in ("use", "share") else there
     return table

@@ -191,7 +191,7 @@ class Served:
         ends = [value]
         for slow in (True, False):
             moved = {
-                name: limit / _moved(metrics, name, limit, slow=slow)
+                name: limit / _stretch(metrics, name, limit, slow=slow)
                 for name, limit in limits.items()
             }
             late = any(
@@ -383,13 +383,13 @@ def _end(belief: Belief, *, high: bool) -> float:
     return belief.p95 if high else belief.p05
 
 
-def _moved(metrics: Mapping[str, Belief], latency: str, limit: float, *, slow: bool) -> float:
+def _stretch(metrics: Mapping[str, Belief], latency: str, limit: float, *, slow: bool) -> float:
     """How many times as long a latency is at an end of the interval of the statistic that is
     nearest to a limit; 1 = it does not occur.
     """
     name = "tpot" if latency == "itl" else latency
-    each = [metrics[key] for q in QUANTILES if (key := f"{name}_{q}_ms") in metrics]
-    known = [belief for belief in each if belief.p05 > 0.0]
+    quantiles = [metrics[key] for q in QUANTILES if (key := f"{name}_{q}_ms") in metrics]
+    known = [belief for belief in quantiles if belief.p05 > 0.0]
     if not known or limit <= 0.0:
         return 1.0
     nearest = min(known, key=lambda belief: abs(math.log(belief.estimate / limit)))
