@@ -112,14 +112,14 @@ class FeatureColumns:
     others: tuple[Column, ...]
     marks: tuple[tuple[int, str], ...]
 
-    def values(self, of: Kernels) -> list[Any]:
+    def values(self, kernels: Kernels) -> list[Any]:
         """Columns of a batch: arrays of shape (n,), or a number for all rows."""
-        features, resource_s = computed(of.analysis.features), of.analysis.resource_s
-        time_s = of.analysis.time_s
+        features, resource_s = computed(kernels.analysis.features), kernels.analysis.resource_s
+        time_s = kernels.analysis.time_s
         return [
             *[features.get(name, 0.0) for name in self.own],
             *[resource_s[name] / time_s if name in resource_s else 0.0 for name in self.shares],
-            *[column(of) for column in self.others],
+            *[column(kernels) for column in self.others],
         ]
 
 
@@ -128,11 +128,11 @@ def columns_of(names: tuple[str, ...]) -> FeatureColumns:
     """The columns of some features."""
     kinds: dict[str, list[tuple[int, str]]] = {"x": [], "share": [], "": [], "mark": []}
     for row, name in enumerate(names):
-        kind, _, of = name.partition(":")
+        kind, _, suffix = name.partition(":")
         if kind in MARKS:
             kinds["mark"].append((row, name))
         elif kind in kinds:
-            kinds[kind].append((row, of))
+            kinds[kind].append((row, suffix))
         else:
             kinds[""].append((row, name))
     rows = [row for kind in ("x", "share", "") for row, _ in kinds[kind]]
@@ -151,17 +151,17 @@ def is_left_over(name: str) -> bool:
     >>> is_left_over("over32:k"), is_left_over("x:n_odd"), is_left_over("x:padding")
     (True, True, False)
     """
-    kind, _, of = name.partition(":")
-    return kind in _LEFT_OVER or (kind == "x" and of.endswith(ODD))
+    kind, _, suffix = name.partition(":")
+    return kind in _LEFT_OVER or (kind == "x" and suffix.endswith(ODD))
 
 
 def _column(name: str) -> Column:
-    kind, _, of = name.partition(":")
+    kind, _, suffix = name.partition(":")
     if kind in _DEMANDED:
         return attrgetter(f"analysis.demand.{kind}")
     if kind in _LEFT_OVER:
-        return partial(_left_over, of, _LEFT_OVER[kind])
-    return partial(_COLUMNS[kind], of)
+        return partial(_left_over, suffix, _LEFT_OVER[kind])
+    return partial(_COLUMNS[kind], suffix)
 
 
 def all_names(model: Implementation, parts: Iterable[tuple[OpBatch, Device]]) -> tuple[str, ...]:
@@ -192,41 +192,41 @@ def marks(model: Implementation, variant: Variant, device: Device) -> frozenset[
     return frozenset(result)
 
 
-def _left_over(name: str, base: int, of: Kernels) -> F64:
-    left: F64 = (_size(name, of) & (base - 1)) * (1.0 / base)
+def _left_over(name: str, base: int, kernels: Kernels) -> F64:
+    left: F64 = (_size(name, kernels) & (base - 1)) * (1.0 / base)
     return left
 
 
-def _fill(name: str, of: Kernels) -> F64:
+def _fill(name: str, kernels: Kernels) -> F64:
     del name
-    waves = of.analysis.demand.waves
+    waves = kernels.analysis.demand.waves
     fill: F64 = waves / xp.maximum(xp.ceil(waves), 1.0)
     return fill
 
 
-def _values(name: str, of: Kernels) -> Any:
+def _values(name: str, kernels: Kernels) -> Any:
     both = name.removesuffix("_h").removesuffix("_w")  # one size may stand for both sides
     for each in (name, both):
-        if each in of.batch.dims:
-            return of.batch.dims[each]
+        if each in kernels.batch.dims:
+            return kernels.batch.dims[each]
     return LEFT_OUT.get(name, 1)
 
 
-def _size(name: str, of: Kernels) -> Any:
+def _size(name: str, kernels: Kernels) -> Any:
     """A dimension; of one that may differ per sequence, the sum over the sequences."""
-    values = _values(name, of)
-    if name not in of.ragged:
+    values = _values(name, kernels)
+    if name not in kernels.ragged:
         return values
-    if name in of.batch.ragged and of.batch.offsets is not None:
-        return _reduced(np.add, values, of.batch)
-    return values * _sequences(name, of)
+    if name in kernels.batch.ragged and kernels.batch.offsets is not None:
+        return _reduced(np.add, values, kernels.batch)
+    return values * _sequences(name, kernels)
 
 
-def _longest(name: str, of: Kernels) -> Any:
-    values = _values(name, of)
-    if name not in of.batch.ragged or of.batch.offsets is None:
+def _longest(name: str, kernels: Kernels) -> Any:
+    values = _values(name, kernels)
+    if name not in kernels.batch.ragged or kernels.batch.offsets is None:
         return values
-    return _reduced(np.maximum, values, of.batch)
+    return _reduced(np.maximum, values, kernels.batch)
 
 
 def _reduced(by: np.ufunc, values: Any, batch: OpBatch) -> Any:
@@ -236,12 +236,12 @@ def _reduced(by: np.ufunc, values: Any, batch: OpBatch) -> Any:
     return result.item() if batch.numbers else result
 
 
-def _sequences(name: str, of: Kernels) -> Any:
+def _sequences(name: str, kernels: Kernels) -> Any:
     del name
-    if of.batch.offsets is None:
-        return of.batch.dims.get("batch", 1)
-    counts = np.diff(of.batch.offsets)
-    return counts.item() if of.batch.numbers else counts
+    if kernels.batch.offsets is None:
+        return kernels.batch.dims.get("batch", 1)
+    counts = np.diff(kernels.batch.offsets)
+    return counts.item() if kernels.batch.numbers else counts
 
 
 _DEMANDED = ("tasks", "waves", "occupancy")

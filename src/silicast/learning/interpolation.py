@@ -53,9 +53,9 @@ def coordinates(names: Sequence[str], ragged: frozenset[str]) -> tuple[str, ...]
     """Those of a family's features that kernels are neighbours by, and its time."""
     items = [TIME]
     for name in names:
-        kind, _, of = name.partition(":")
-        current = kind == "x" and (of.endswith("share") or of == "padding")
-        size = (kind == "size" and of not in ragged) or kind == "max"
+        kind, _, suffix = name.partition(":")
+        current = kind == "x" and (suffix.endswith("share") or suffix == "padding")
+        size = (kind == "size" and suffix not in ragged) or kind == "max"
         if current or size or kind in ("share", "waves", "fill", "sequences") or kind in MARKS:
             items.append(name)
     return tuple(items)

@@ -313,8 +313,8 @@ def _ranked(one: Measured) -> list[Ranked]:
 
 
 def _products(op: Op, device: Device) -> tuple[Product, ...]:
-    of = PRODUCTS.get(op.family)
-    if of is None or device.execution_model != "simt":
+    product = PRODUCTS.get(op.family)
+    if product is None or device.execution_model != "simt":
         raise unmodelled(
             f"{op.family} on {device.execution_model} devices cannot be diagnosed",
             "kernel.op",
@@ -328,7 +328,7 @@ def _products(op: Op, device: Device) -> tuple[Product, ...]:
             hint='diagnose part = "w13" (before the activation) or "w2" (after it)',
         )
     sizes = {name: size for name, size in op.dims if isinstance(size, int)}
-    return of(sizes, op.variant)
+    return product(sizes, op.variant)
 
 
 def _measured(

@@ -53,19 +53,19 @@ def _rows(candidates: CandidatePlans) -> tuple[PipelineRanks, I64]:
         layers[those] = current[rank[those]]
         flight[those] = np.minimum(most[rank[those]], candidates.micro_batches[plan[those]] * parts)
 
-    def of(name: str) -> I64:
+    def column(name: str) -> I64:
         return candidates.column(name)[plan]
 
-    tp, cp, dp, ep, etp = (of(name) for name in ("tp", "cp", "dp", "ep", "etp"))
+    tp, cp, dp, ep, etp = (column(name) for name in ("tp", "cp", "dp", "ep", "etp"))
     return PipelineRanks(
-        tp=tp, cp=cp, ep=ep, etp=etp, zero=of("zero"), sharers=dp * cp,
+        tp=tp, cp=cp, ep=ep, etp=etp, zero=column("zero"), sharers=dp * cp,
         copies=tp * cp * dp // (ep * etp),
         sequence_parallel=(tp > 1) & candidates.space.sequence_parallel,
         gathers_keys=np.zeros(len(plan), dtype=np.bool_),
-        pp=of("pp"), chunks=of("virtual_stages"),
+        pp=column("pp"), chunks=column("virtual_stages"),
         seq_len=np.full(len(plan), candidates.space.seq_len, dtype=np.int64),
-        micro_batch=of("micro_batch"), layers=layers, in_flight=flight,
-        first=rank == 0, last=rank == of("pp") - 1,
+        micro_batch=column("micro_batch"), layers=layers, in_flight=flight,
+        first=rank == 0, last=rank == column("pp") - 1,
     ), first  # fmt: skip
 
 

@@ -154,13 +154,15 @@ class HostMoves:
 
     def weights_up(self, parameters: tuple[int, int], name: str) -> list[Node]:
         """A layer's weights before it runs; ``parameters``: dense ones and those of experts."""
-        held = sum(-(-each // of) for each, of in zip(parameters, self.sharers, strict=True))
+        held = sum(
+            -(-each // shards) for each, shards in zip(parameters, self.sharers, strict=True)
+        )
         size = part(held * ELEMENT, self.offload.weights)
         return [copy(name, size, UP)] if size else []
 
     def gradients_down(self, parameters: tuple[int, int], bits: int, last: str) -> list[Node]:
         """A layer's gradients behind the one that is ready last."""
-        held = sum(-(-each // of) for each, of in zip(parameters, self.states, strict=True))
+        held = sum(-(-each // shards) for each, shards in zip(parameters, self.states, strict=True))
         size = part(held * bits // 8, self.offload.by_host)
         return [copy("gradients_down", size, DOWN, (last,))] if size else []
 

@@ -86,16 +86,16 @@ def _part(part: Part | None, again: Part | None, share: float) -> Part:
     if children:
         return replace(Part.group(shown.name, children, count=shown.count), bound_by=shown.bound_by)
 
-    def of(name: str) -> int:
+    def blended(name: str) -> int:
         low = getattr(part, name) if part is not None else 0
         high = getattr(again, name) if again is not None else 0
         return round((1.0 - share) * low + share * high)
 
     return replace(
         shown,
-        exposed_ps=of("exposed_ps"),
-        hidden_ps=of("hidden_ps"),
-        bound_ps=min(of("bound_ps"), of("exposed_ps")),
+        exposed_ps=blended("exposed_ps"),
+        hidden_ps=blended("hidden_ps"),
+        bound_ps=min(blended("bound_ps"), blended("exposed_ps")),
         children=(),
     )
 

@@ -88,10 +88,10 @@ def _kernel(facts: RuleFacts) -> tuple[str, AttentionRule]:
     called = kernels_of(facts.library).library(_CALL, facts.architecture)
     engine = [AttentionRule(like=called)] if called else []
 
-    def own(of: Library) -> Sequence[AttentionRule]:
-        return engine if engine and of.name == facts.library != called else of.attention
+    def own(library: Library) -> Sequence[AttentionRule]:
+        return engine if engine and library.name == facts.library != called else library.attention
 
-    kernel = first_rule(facts, own, lambda of: of.attention_by_name)
+    kernel = first_rule(facts, own, lambda library: library.attention_by_name)
     assert kernel is not None, "catalog/libraries/any.toml has a rule for every kernel"
     return kernel
 

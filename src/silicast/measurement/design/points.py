@@ -152,7 +152,7 @@ class ProcessParameters:
         """Fitted to measured rows.
 
         Args:
-            rows: places of the points; target: logs of measured over predicted time.
+            rows: positions of the points; target: logs of measured over predicted time.
         """
         offset = float(np.median(target))
         result = fit(points.where[:, rows], points.terms[:, rows], target - offset)
@@ -187,13 +187,15 @@ class PointCovariance:
     """Covariance of some points given measured rows, updated one row at a time.
 
     Args:
-        places: of the points; rows: places of the measured ones.
+        positions: of the points; rows: positions of the measured ones.
     """
 
-    def __init__(self, points: Points, process: ProcessParameters, places: I64, rows: I64) -> None:
-        self.points, self.process, self.places = points, process, places
-        self.variance = process.variance(points, places)
-        self._parts = np.empty((max(64, 2 * len(rows)), len(places)))
+    def __init__(
+        self, points: Points, process: ProcessParameters, positions: I64, rows: I64
+    ) -> None:
+        self.points, self.process, self.positions = points, process, positions
+        self.variance = process.variance(points, positions)
+        self._parts = np.empty((max(64, 2 * len(rows)), len(positions)))
         self._count = 0
         if len(rows):
             self._start(rows[-KNOWN:])
@@ -201,7 +203,7 @@ class PointCovariance:
     def _start(self, rows: I64) -> None:
         covariance = self.process.covariance(self.points, rows, rows)
         covariance[np.diag_indices(len(rows))] += self.process.noise**2
-        shared = self.process.covariance(self.points, rows, self.places)
+        shared = self.process.covariance(self.points, rows, self.positions)
         parts = np.linalg.inv(np.linalg.cholesky(covariance)) @ shared
         self._count = len(rows)
         self._parts[: self._count] = parts
@@ -210,15 +212,15 @@ class PointCovariance:
     def covariance(self, index: int) -> F64:
         """Of all points with one of them, by its place among them; shape (points,)."""
         known = self._parts[: self._count]
-        one = self.places[index : index + 1]
-        before = self.process.covariance(self.points, one, self.places)[0]
+        one = self.positions[index : index + 1]
+        before = self.process.covariance(self.points, one, self.positions)[0]
         covariance: F64 = before - known[:, index] @ known
         return covariance
 
     def all(self, others: I64) -> F64:
         """Of all points with those at ``others`` among them, shape (points, others)."""
         known = self._parts[: self._count]
-        before = self.process.covariance(self.points, self.places, self.places[others])
+        before = self.process.covariance(self.points, self.positions, self.positions[others])
         value: F64 = before - known.T @ known[:, others]
         return value
 
@@ -301,7 +303,7 @@ class PointDesign:
             self._state = None  # the pool is used up, the candidates are not
             state = self._current()
         index = int(np.argmax(np.where(state.free, state.gain(self._rule), -1.0)))
-        return PointChoice(int(state.places[index]), float(state.gain("variance")[index]))
+        return PointChoice(int(state.positions[index]), float(state.gain("variance")[index]))
 
     def tell(self, index: int, log_ratio: float) -> None:
         """Adds a measured point: log of measured over predicted time."""
@@ -324,7 +326,7 @@ class PointDesign:
         """Removes points that cannot be measured."""
         self._gone[indices] = True
         if self._state is not None:
-            self._state.free &= ~self._gone[self._state.places[: len(self._state.free)]]
+            self._state.free &= ~self._gone[self._state.positions[: len(self._state.free)]]
 
     def add(self, point: Points) -> int:
         """Adds a point that was no candidate; returns its place."""
@@ -361,13 +363,13 @@ class _State:
         rows: I64,
         weight: F64,
     ) -> None:
-        self.places = np.concatenate([pool, further])
+        self.positions = np.concatenate([pool, further])
         self.free = np.ones(len(pool), dtype=np.bool_)
-        self._posterior = PointCovariance(points, process, self.places, rows)
+        self._posterior = PointCovariance(points, process, self.positions, rows)
         self._weight, self._noise = weight, process.noise
         self._cost = points.cost[pool]
         count = len(pool)
-        self._shared = self._posterior.all(np.arange(count, len(self.places)))[:count]
+        self._shared = self._posterior.all(np.arange(count, len(self.positions)))[:count]
 
     def gain(self, rule: Rule) -> F64:
         """Of each point of the pool, shape (pool,)."""
@@ -380,7 +382,7 @@ class _State:
 
     def measured(self, index: int) -> bool:
         """Conditions on a row; whether its point is in the pool."""
-        result = np.flatnonzero(self.places[: len(self.free)] == index)
+        result = np.flatnonzero(self.positions[: len(self.free)] == index)
         if not len(result):
             return False
         part = self._posterior.measured(int(result[0]))

@@ -359,18 +359,18 @@ def measurements_of(path: Path, lines: Sequence[bytes], notes: Sequence[str]) ->
             "holds no session, which states the machine", file=str(path), hint=WRITTEN_BY
         )
 
-    def of(kind: type) -> tuple[Any, ...]:
+    def rows_of(kind: type) -> tuple[Any, ...]:
         return tuple(kinds.get(kind, ()))
 
     return Measurements(
         path,
-        of(Session),
-        of(KernelRow),
-        of(HostRow),
-        of(CollectiveRow),
-        of(RunRow),
-        of(FailedRow),
-        of(UnreadRow),
+        rows_of(Session),
+        rows_of(KernelRow),
+        rows_of(HostRow),
+        rows_of(CollectiveRow),
+        rows_of(RunRow),
+        rows_of(FailedRow),
+        rows_of(UnreadRow),
         tuple(notes),
     )
 

@@ -271,10 +271,10 @@ def words_of(factor: str) -> str:
     >>> words_of("shapes:gemm"), words_of("host")
     ('gemm kernels, shape by shape', "the host's time")
     """
-    kind, _, of = factor.partition(":")
-    if of and kind in OF_KERNELS:
-        return OF_KERNELS[kind].format(family_words(of))
-    return WORDS.get(kind, factor.replace("_", " ")).format(of)
+    kind, _, subject = factor.partition(":")
+    if subject and kind in OF_KERNELS:
+        return OF_KERNELS[kind].format(family_words(subject))
+    return WORDS.get(kind, factor.replace("_", " ")).format(subject)
 
 
 def family_words(family: str) -> str:
@@ -313,9 +313,9 @@ def by_measurement(factors: Sequence[Mapping[str, Any]]) -> list[tuple[str, floa
     """
     sums: dict[str, float] = {}
     for factor in factors:
-        kind, _, of = str(factor["name"]).partition(":")
-        if of and kind in OF_KERNELS:
-            name = f"{family_words(of)} kernels"
+        kind, _, subject = str(factor["name"]).partition(":")
+        if subject and kind in OF_KERNELS:
+            name = f"{family_words(subject)} kernels"
         else:
             name = SHORT.get(kind, words_of(str(factor["name"])))
         sums[name] = sums.get(name, 0.0) + float(factor["share"])

@@ -138,19 +138,19 @@ def _shown(value: float) -> str:
     return repr(float(value))
 
 
-def _distribution(records: Records, of: str) -> tuple[F64, I64]:
+def _distribution(records: Records, metric: str) -> tuple[F64, I64]:
     """Values and how often each occurred."""
     rows, requests = records.finished, records.requests
-    if of == "itl_s":
+    if metric == "itl_s":
         gaps, counts = records.gaps.table()
         return seconds(gaps), counts
-    if of == "step_tokens":
+    if metric == "step_tokens":
         log = records.log.columns()
         return (log["decoding"] + log["prefill_tokens"]).astype(np.float64), log["steps"]
-    if of == "tpot_s":
+    if metric == "tpot_s":
         values = records.tpot_s()
-    elif of in {"input_tokens", "output_tokens"}:
-        values = getattr(requests, of)[rows].astype(np.float64)
+    elif metric in {"input_tokens", "output_tokens"}:
+        values = getattr(requests, metric)[rows].astype(np.float64)
     else:
         start, end = {
             "ttft_s": (records.sent_ns, records.first_ns),
@@ -159,7 +159,7 @@ def _distribution(records: Records, of: str) -> tuple[F64, I64]:
             "prefill_s": (records.scheduled_ns, records.first_ns),
             "decode_s": (records.first_ns, records.done_ns),
             "inference_s": (records.scheduled_ns, records.done_ns),
-        }[of]
+        }[metric]
         values = seconds((end - start)[rows])
     return values, np.ones(len(values), dtype=np.int64)
 

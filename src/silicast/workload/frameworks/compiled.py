@@ -123,11 +123,11 @@ class _Inlined:
 
 @final
 class _FusedKernel:
-    """One kernel to be: nodes by their places; it grows while others join it.
+    """A kernel that is being fused: nodes by their positions; others join it.
 
     Attributes:
-        number: place of the last node that came to it.
-        places: of its nodes, in their order.
+        number: position of the last node that joined it.
+        members: positions of its nodes, ascending.
         loops: "" = a library's, which takes nothing along.
         rows, cols: it runs over ``rows x cols`` elements and sums over ``cols``; 1 = no sum.
         reads: what it reads, results of its own included.
@@ -141,7 +141,7 @@ class _FusedKernel:
 
     def __init__(self, number: int, whole: _Inlined, loops: Loops) -> None:
         node = whole.node
-        self.number, self.places, self.loops = number, [number], loops
+        self.number, self.members, self.loops = number, [number], loops
         self.rows, self.cols = _extent(node)
         self.reads = whole.reads
         self.writes = {value.name: value for value in node.writes}
@@ -166,7 +166,7 @@ class _Fused:
 
     Attributes:
         all: its nodes, with their tensors.
-        users: tensor -> places of the nodes that read it.
+        users: tensor -> positions of the nodes that read it.
         inlined: result -> what computes it where it is read.
         kernels: by their numbers.
         kernel_at: place of a stored node -> number of its kernel.
@@ -256,7 +256,7 @@ class _Fused:
         """The rest of an operator goes with the kernel that does all of it, if there is one."""
         if operator in self.kernel_at:
             number = self.kernel_at[operator]
-            self.kernels[number].places.append(index)
+            self.kernels[number].members.append(index)
             self.kernel_at[index] = number
 
     def _depend(self, kernel: _FusedKernel) -> None:
@@ -282,7 +282,7 @@ class _Fused:
             return False
         if first.product and not self._is_epilogue(first, second):
             return False
-        members = len(first.places) + len(second.places)
+        members = len(first.members) + len(second.members)
         if members > MAX_MEMBERS or self._stream(first) != self._stream(second):
             return False
         if first.closed and second.needs & set(first.writes):
@@ -294,12 +294,12 @@ class _Fused:
     def _is_epilogue(self, product: _FusedKernel, kernel: _FusedKernel) -> bool:
         """Whether a pass alone reads a product's result, and one other tensor at the most."""
         users = {user for name in product.writes for user in self.users.get(name, ())}
-        alone = users <= set(kernel.places) and not set(product.writes) & self.outside
+        alone = users <= set(kernel.members) and not set(product.writes) & self.outside
         others = {value.name for value in kernel.reads.values()} - set(product.writes)
         return alone and kernel.loops == "pointwise" and len(others) <= 1
 
     def _stream(self, kernel: _FusedKernel) -> int:
-        return self.all[kernel.places[0]].stream
+        return self.all[kernel.members[0]].stream
 
     def _between(self, first: _FusedKernel, second: _FusedKernel) -> bool:
         """Whether a third kernel runs behind the first and before the second."""
@@ -315,7 +315,7 @@ class _Fused:
         """One kernel of two, under the later one's number."""
         del self.kernels[first.number]
         kernel = second
-        kernel.places = sorted({*first.places, *second.places})
+        kernel.members = sorted({*first.members, *second.members})
         if first.sums or first.product:
             kernel.rows, kernel.cols = first.rows, first.cols
         kernel.closed, kernel.product = kernel.closed or first.closed, first.product
@@ -324,7 +324,7 @@ class _Fused:
         kernel.operations += first.operations
         kernel.kind = min(kernel.kind, first.kind)
         kernel.needs = (first.needs | second.needs) - set(kernel.writes)
-        self.kernel_at |= dict.fromkeys(first.places, kernel.number)
+        self.kernel_at |= dict.fromkeys(first.members, kernel.number)
         for name in first.writes:
             self.writer[name] = kernel.number
         for name in {*first.needs, *(value.name for value in first.reads.values())}:
@@ -346,7 +346,7 @@ class _Fused:
 
     def _new_names(self) -> dict[str, str]:
         """Node -> the last node of its kernel; of an inlined one, of what it reads."""
-        last = {n: self.all[kernel.places[-1]].name for n, kernel in self.kernels.items()}
+        last = {n: self.all[kernel.members[-1]].name for n, kernel in self.kernels.items()}
         new_names = {self.all[index].name: last[n] for index, n in self.kernel_at.items()}
         for whole in self.inlined.values():
             names = {value.name for value in whole.reads.values()}
@@ -364,13 +364,13 @@ class _Fused:
     def nodes(self) -> Iterator[Node]:
         """All kernels, each with what it waits for."""
         for kernel in self.kernels.values():
-            single = len(kernel.places) == 1
+            single = len(kernel.members) == 1
             plain = single and not self._reads_through(kernel)
             yield self._plain(kernel) if not kernel.loops or plain else self._loop(kernel)
 
     def _reads_through(self, kernel: _FusedKernel) -> bool:
         """Whether results that are not stored are computed in a kernel."""
-        return any(value.name in self.inlined for value in self.all[kernel.places[0]].reads)
+        return any(value.name in self.inlined for value in self.all[kernel.members[0]].reads)
 
     def _waits(self, kernel: _FusedKernel) -> tuple[str, ...]:
         """Names of the kernels that wrote what one reads, in their order."""
@@ -378,24 +378,24 @@ class _Fused:
         waiting = list(numbers)
         while waiting:  # what holds the memory that a result in place lies in
             other = self.kernels[waiting.pop()]
-            node = self.all[other.places[0]]
-            if len(other.places) > 1 or node.output_bytes or not node.source:
+            node = self.all[other.members[0]]
+            if len(other.members) > 1 or node.output_bytes or not node.source:
                 continue
             more = {self.writer[name] for name in node.inputs if name in self.writer} - numbers
             numbers |= more
             waiting.extend(more)
         current = [
-            self.all[self.kernels[n].places[-1]].name for n in sorted(numbers - {kernel.number})
+            self.all[self.kernels[n].members[-1]].name for n in sorted(numbers - {kernel.number})
         ]
         remaining = [
             self.renamed.get(name, name)
-            for position in kernel.places
+            for position in kernel.members
             for node in (self.all[position], *self._inside(self.all[position]))
             for name in node.inputs
             # within a block data edges suffice
             if name not in self.writer and not (node.reads and name in self.names)
         ]
-        inside = {self.all[position].name for position in kernel.places}
+        inside = {self.all[position].name for position in kernel.members}
         return tuple(name for name in _unique((*current, *remaining)) if name not in inside)
 
     def _inside(self, node: Node) -> Iterable[Node]:
@@ -412,11 +412,11 @@ class _Fused:
 
     def _plain(self, kernel: _FusedKernel) -> Node:
         """A kernel as the library has it."""
-        return replace(self.all[kernel.places[0]], inputs=self._waits(kernel))
+        return replace(self.all[kernel.members[0]], inputs=self._waits(kernel))
 
     def _loop(self, kernel: _FusedKernel) -> Node:
         """A kernel that the compiler generates."""
-        members = [self.all[position] for position in kernel.places]
+        members = [self.all[position] for position in kernel.members]
         last = members[-1]
         reads = self._once(v for v in kernel.reads.values() if v.name not in kernel.writes)
         firsts = {node.writes[0].name for node in members if node.writes}

@@ -59,16 +59,16 @@ def library(name: str) -> Library:
     return library
 
 
-def check_library(of: Library, file: str) -> None:
+def check_library(library: Library, file: str) -> None:
     """Refuses a file whose rules name libraries or styles that do not exist.
 
     Raises:
         SilicastError: names the file and the rule.
     """
     others = [content_of(FOLDER, name, Library) for name in entries(FOLDER)]
-    for index, rule in enumerate(of.kernels):
+    for index, rule in enumerate(library.kernels):
         for op in rule.op:
-            known = {name for each in (*others, of) for name in each.styles_of(op)}
+            known = {name for each in (*others, library) for name in each.styles_of(op)}
             if known and not rule.like and rule.style not in known:
                 raise unknown_name(
                     f"{op} has no style {rule.style!r}",
@@ -77,8 +77,8 @@ def check_library(of: Library, file: str) -> None:
                     file=file,
                 )
     for rules in ("kernels", "attention", "absorbed"):
-        for index, rule in enumerate(getattr(of, rules)):
-            if rule.like and (rule.like not in entries(FOLDER) or rule.like == of.name):
+        for index, rule in enumerate(getattr(library, rules)):
+            if rule.like and (rule.like not in entries(FOLDER) or rule.like == library.name):
                 raise unknown_name(
                     f"no other library {rule.like!r}", f"{rules}[{index}].like", file=file
                 )
@@ -131,7 +131,9 @@ def kernel_rule(op: str, facts: RuleFacts, kind: str = "") -> KernelRule | None:
             and (replaced in rule.instead_of if replaced else not rule.instead_of)
         ]
 
-    result = first_rule(facts, lambda of: about(of.kernels), lambda of: about(of.by_name))
+    result = first_rule(
+        facts, lambda library: about(library.kernels), lambda library: about(library.by_name)
+    )
     if result is None:
         return None
     later = about(library(facts.library).kernels, result[1].style)
@@ -146,7 +148,7 @@ def absorbed_up_to(op: str, facts: RuleFacts) -> int:
     128
     """
     result = first_rule(
-        facts, lambda of: [rule for rule in of.absorbed if op in rule.op], lambda _: ()
+        facts, lambda library: [rule for rule in library.absorbed if op in rule.op], lambda _: ()
     )
     return result[1].tokens if result else 0
 

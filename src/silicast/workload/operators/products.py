@@ -140,8 +140,8 @@ def _einsum(call: OperatorCall) -> Op:
     sizes |= dict(zip(terms[1], call.args[1].shape, strict=True))
     first, second, remaining = (set(x) for x in (*terms, right))
 
-    def of(letters: set[str]) -> int:
+    def size(letters: set[str]) -> int:
         return math.prod(sizes[x] for x in letters)
 
-    batch, k = of(first & second & remaining), of((first & second) - remaining)
-    return product(of(first - second), of(second - first), k, batch, call.args[0].dtype)
+    batch, k = size(first & second & remaining), size((first & second) - remaining)
+    return product(size(first - second), size(second - first), k, batch, call.args[0].dtype)
