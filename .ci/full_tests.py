@@ -62,12 +62,16 @@ def nightly_files() -> list[str]:
 
 
 def run(name: str, files: list[str], marked: str) -> int:
-    """Runs tests in two processes, and records them; pytest's exit status."""
+    """Runs tests in two processes, and records them; pytest's exit status.
+
+    A process that has no tests left takes some of the other's: single tests take minutes.
+    """
     JUNIT.parent.mkdir(exist_ok=True)
     JUNIT.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "pytest", "-n", "2", "-m", marked, f"--junitxml={JUNIT}"]
+    command = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "worksteal", "-m", marked]
     environment = os.environ | {"SILICAST_FRESH_CASES": "1"}
-    done = subprocess.run([*command, *files], cwd=ROOT, env=environment, check=False)  # noqa: S603
+    command += [f"--junitxml={JUNIT}", *files]
+    done = subprocess.run(command, cwd=ROOT, env=environment, check=False)  # noqa: S603
     status = done.returncode
     if JUNIT.exists() and status != NO_TESTS:
         record(name, counts(JUNIT))
