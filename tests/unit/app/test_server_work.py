@@ -62,7 +62,7 @@ def client() -> Iterator[TestClient]:
         yield session
 
 
-def _until(wanted: Callable[[], bool], seconds: float = 20.0) -> None:
+def _until(wanted: Callable[[], bool], seconds: float = 200.0) -> None:
     end = time.monotonic() + seconds
     while not wanted():
         assert time.monotonic() < end
@@ -70,8 +70,17 @@ def _until(wanted: Callable[[], bool], seconds: float = 20.0) -> None:
 
 
 def _ended(client: TestClient, name: str) -> dict[str, Any]:
-    _until(lambda: client.get(f"/v1/sweeps/{name}").json()["state"] != "running")
-    return dict(client.get(f"/v1/sweeps/{name}").json())
+    """Status of a sweep that has ended; on a busy machine a question may exceed its time limit."""
+    answers = []
+
+    def ended() -> bool:
+        answers.append(client.get(f"/v1/sweeps/{name}"))
+        if answers[-1].status_code != 200:
+            return False
+        return bool(answers[-1].json()["state"] != "running")
+
+    _until(ended)
+    return dict(answers[-1].json())
 
 
 def test_a_sweep_answers_all_legal_points_as_the_library_does(client: TestClient) -> None:
@@ -142,7 +151,7 @@ def test_spaces_that_make_no_sense_are_refused(
 
 def test_a_sweep_that_needs_too_long_or_too_much_is_stopped() -> None:
     limits = SweepLimits(points=20, seconds=60.0, answer_bytes=10)
-    settings = ServerSettings(processes=1, seconds=0.3, sweeps=limits)
+    settings = ServerSettings(processes=1, seconds=1.0, sweeps=limits)
     with TestClient(build_server(settings)) as session:
         status = _ended(session, session.post("/v1/sweeps", json=SPACE).json()["id"])
         assert (status["state"], status["answered"]) == ("stopped", 5)
