@@ -28,6 +28,7 @@ option                        values               what it does
 ``mamba_full_memory_ratio``   above 0              memory of those states over the others' cache
 ``num_gpu_blocks``            1 and more           blocks of the KV cache, as the engine printed
 ``max_total_tokens``          1 and more           likewise in tokens
+``cpu_offload_gb``            0 and more           GiB of weights a device in the host's memory
 ``n_gpu_layers``              1 and more, "all"    layers on the device, the head among them
 ``n_cpu_moe``                 0 and more           first layers whose experts the host holds
 ``block_size``                1 to 1024            tokens of a block of the KV cache
@@ -229,6 +230,21 @@ def _offload(name: str, field: str) -> Callable[[Engine, Any], Engine]:
         return msgspec.structs.replace(engine, memory=memory)
 
     return change
+
+
+def _cpu_offload_gb(engine: Engine, value: Any) -> Engine:
+    name, table = "cpu_offload_gb", engine.memory.host_weights
+    gib = _number(name, value, 0, MOST, whole=False)
+    if table is None:
+        raise SilicastError(
+            f"{engine.name} keeps no weights in the host's memory",
+            kind="unsupported",
+            field=f"engine.options.{name}",
+            hint="leave it out",
+        )
+    held = msgspec.structs.replace(table, gib=gib)
+    memory = msgspec.structs.replace(engine.memory, host_weights=held)
+    return msgspec.structs.replace(engine, memory=memory)
 
 
 def _served(engine: Engine, name: str, **fields: Any) -> Engine:
@@ -537,6 +553,7 @@ _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
     "mamba_full_memory_ratio": _mamba_full_memory_ratio,
     "num_gpu_blocks": _num_gpu_blocks,
     "block_size": _block_size,
+    "cpu_offload_gb": _cpu_offload_gb,
     "n_gpu_layers": _offload("n_gpu_layers", "device_layers"),
     "n_cpu_moe": _offload("n_cpu_moe", "expert_layers"),
     "max_total_tokens": _max_total_tokens,

@@ -18,7 +18,7 @@ from silicast.composition.passes.deployment import Deployment
 from silicast.composition.passes.static_batch import batch_memory
 from silicast.core.errors import SilicastError
 from silicast.core.monotone import largest
-from silicast.workload.models.counting import activation_bytes
+from silicast.workload.models.counting import activation_bytes, weight_bytes
 
 if TYPE_CHECKING:
     from silicast.workload.frameworks.eager import Framework
@@ -121,7 +121,39 @@ def advice(
         )
         if remedy
     ]
+    remedies = remedies or weights_on_host(
+        deployment, lambda other: _fits(other, input_lens, output_len, framework)
+    )
     return f"{text}; it would fit with {' or '.join(remedies)}" if remedies else text
+
+
+def weights_on_host(deployment: Deployment, fits: Callable[[Deployment], bool]) -> list[str]:
+    """The fewest GiB of weights in the host's memory with which it fits, as the option of an engine
+    that computes with them; [] = it does not, or nothing fits.
+    """
+    engine = deployment.engine
+    table, every = engine.memory.host_weights, _weights_gib(deployment)
+    if table is None or table.gib:
+        return []
+
+    def changed(on_device: int) -> Deployment:
+        held = msgspec.structs.replace(table, gib=float(every - on_device))
+        memory = msgspec.structs.replace(engine.memory, host_weights=held)
+        other = msgspec.structs.replace(engine, memory=memory)
+        return replace(deployment, machine=replace(deployment.machine, engine=other))
+
+    try:
+        count = largest(lambda number: fits(changed(number)), every - 1)
+        able = bool(count) or fits(changed(0))
+    except SilicastError:
+        return []  # no link to a host is known
+    return [f"cpu_offload_gb = {every - count}, many times as slow"] if able else []
+
+
+def _weights_gib(deployment: Deployment) -> int:
+    """Of a device, in whole 2^30 bytes, rounded up."""
+    model, plan, policy = deployment.model, deployment.plan, deployment.policy
+    return -(-weight_bytes(model, plan, deployment.precision, policy=policy) // (1 << 30))
 
 
 def less_on_device(deployment: Deployment, fits: Callable[[Deployment], bool]) -> str:

@@ -114,7 +114,6 @@ def test_options_of_ours_that_mean_the_same() -> None:
         ("vllm", {"VLLM_MXFP4_USE_MARLIN": 1}, "0.9.2", ["0.9.2", "0.10.1", "0.24"]),
         ("vllm", {"moe_backend": "marln"}, "", ["marln", "marlin"]),
         ("vllm", {"moe_backend": "humming"}, "", ["humming", "not modelled", "triton"]),
-        ("vllm", {"cpu_offload_gb": 10}, "", ["10", "not modelled", "smaller format"]),
         ("vllm", {"VLLM_USE_V1": 0}, "0.9.2", ["vllm-v0"]),
         ("vllm", {"VLLM_USE_V1": 0}, "0.12.0", ["0.12.0", "0.8"]),
         ("vllm", {"VLLM_FLASH_ATTN_VERSION": 2}, "0.19", ["0.19", "0.15"]),
