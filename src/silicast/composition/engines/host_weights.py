@@ -21,7 +21,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -113,16 +113,20 @@ def _alike(block: Block, marks: Mapping[int, tuple[int, ...]]) -> list[Block]:
 
 def _tensor_bytes(op: Op) -> float:
     """Of the weights of an op on one rank, scales left out; 0 = it has none."""
-    sizes = dict(op.dims)
-    if op.family == "gemm":
-        count = sizes["n"] * sizes["k"] * sizes.get("batch", 1)
-    elif op.family == "moe":
-        matrices = 3 if op.variant.flag("gated", default=True) else 2
+    if op.family not in ("gemm", "moe"):
+        return 0.0
+    return float(_tensors(op.family, op.variant, dict(op.dims)))
+
+
+def _tensors(family: str, variant: Variant, sizes: Mapping[str, Any]) -> Any:
+    """Bytes of the weights of a product, or of all experts of a rank, scales left out."""
+    if family == "moe":
+        matrices = 3 if variant.flag("gated", default=True) else 2
         each = sizes["hidden"] * sizes["intermediate"] // sizes["tp"]
         count = matrices * each * sizes["experts"] // sizes["ep"]
     else:
-        return 0.0
-    return float(count) * RECIPES[op.variant.dtype].weight_bits / 8.0
+        count = sizes["n"] * sizes["k"] * sizes.get("batch", 1)
+    return count * (RECIPES[variant.dtype].weight_bits / 8.0)
 
 
 def _held(node: Node) -> Node:
@@ -242,14 +246,7 @@ def _fetched_times(batch: OpBatch, machine: Machine, on_device: KernelTimes) -> 
 
 def _all_bytes(batch: OpBatch) -> F64:
     """Of all weights of an op on one rank, shape (n,)."""
-    dims = batch.dims
-    if batch.family == "moe":
-        matrices = 3 if batch.variant.flag("gated", default=True) else 2
-        each = dims["hidden"] * dims["intermediate"] // dims["tp"]
-        count = matrices * each * dims["experts"] // dims["ep"]
-    else:
-        count = dims["n"] * dims["k"] * dims.get("batch", 1)
-    return np.asarray(count, dtype=np.float64) * RECIPES[batch.variant.dtype].weight_bits / 8.0
+    return np.asarray(_tensors(batch.family, batch.variant, batch.dims), dtype=np.float64)
 
 
 def _met_bytes(batch: OpBatch) -> F64:
