@@ -19,6 +19,7 @@ from silicast.scenario.reading.limits import (
     Gpus,
     Name,
     NonNegative,
+    Past,
     Positive,
     Size,
     TokenList,
@@ -58,12 +59,15 @@ class GraphWorkload(Terse, frozen=True):
 
 
 class InferenceWorkload(Terse, frozen=True):
-    """One static batch: all prefilled at once, then ``output_len - 1`` decode steps."""
+    """One static batch: all prefilled at once, then ``output_len - 1`` decode steps; the prompts
+    follow ``cached_len`` tokens of each sequence whose keys and values are in the cache.
+    """
 
     output_len: Tokens
     input_lens: TokenList | None = None
     batch: Batch | None = None
     input_len: Tokens | None = None
+    cached_len: Past | None = None
 
 
 class DistributionTable(Terse, frozen=True):
