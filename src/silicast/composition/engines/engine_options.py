@@ -9,6 +9,7 @@ option                        values               what it does
                                                    that trains captures its layers in pieces but
                                                    for experts
 ``cuda_graph_max_bs``         1 and more           sequences of the largest captured graph
+``cudagraph_capture_sizes``   a list               sizes of batches that graphs are captured for
 ``overlap``                   true, false          second streams (shared experts beside others)
 ``fused_all_reduce``          true, false          sums over ranks that also add and norm
 ``custom_all_reduce``         true, false          sums by the engine's kernels, else the usual
@@ -275,6 +276,23 @@ def _cuda_graph_max_bs(engine: Engine, value: Any) -> Engine:
     )
 
 
+def _cudagraph_capture_sizes(engine: Engine, value: Any) -> Engine:
+    name = "cudagraph_capture_sizes"
+    if not isinstance(value, list) or not value:
+        raise SilicastError(
+            f"expected a list of whole numbers, found {value!r:.40}",
+            field=f"engine.options.{name}",
+            hint="as [1, 2, 4, 8]; cuda_graph = off captures none",
+        )
+    sizes = sorted({int(_number(name, each, 1, MOST)) for each in value})
+    boards = [msgspec.structs.replace(each, graph_rows=0) for each in _serving(name, engine).boards]
+    return msgspec.structs.replace(
+        engine,
+        launch=msgspec.structs.replace(engine.launch, graph_batch_sizes=sizes),
+        serving=msgspec.structs.replace(_serving(name, engine), boards=boards),
+    )
+
+
 def _max_num_batched_tokens(engine: Engine, value: Any) -> Engine:
     name = "max_num_batched_tokens"
     tokens = 0 if value == -1 else int(_number(name, value, 1, MOST))
@@ -500,6 +518,9 @@ ALIASES: Mapping[str, str] = {
     "chunk_tokens": "max_num_batched_tokens",
     "max_cudagraph_capture_size": "cuda_graph_max_bs",
     "cuda_graph_config.max_batch_size": "cuda_graph_max_bs",
+    "compilation_config.cudagraph_capture_sizes": "cudagraph_capture_sizes",
+    "cuda_graph_config.batch_sizes": "cudagraph_capture_sizes",
+    "cuda_graph_bs": "cudagraph_capture_sizes",
     "max_running_requests": "max_num_seqs",
     "max_batch_size": "max_num_seqs",
     "chunked_prefill_size": "max_num_batched_tokens",
@@ -536,6 +557,7 @@ _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
     "loss_copies": _loss_copies,
     "async_scheduling": _async_scheduling,
     "cuda_graph": _cuda_graph,
+    "cudagraph_capture_sizes": _cudagraph_capture_sizes,
     "cuda_graph_max_bs": _cuda_graph_max_bs,
     "overlap": _overlap,
     "fused_all_reduce": _fused_all_reduce,
