@@ -202,12 +202,14 @@ class ServingWorkload(Terse, frozen=True):
     ``requests`` left out = 10 x concurrency, all of a trace; else, at a rate, as many as show the
     steady state, which statistics are of (warm-up and drain left out). Each turn is a request.
     ``range_ratio``: lengths from that share of ``input_len`` and ``output_len`` up to them.
+    ``warm_up_requests``: so many are sent and answered before, and not counted.
     """
 
     arrival: ArrivalTable
     input_len: Length | None = None
     output_len: Length | None = None
     requests: Annotated[int, Meta(ge=1, le=100_000_000)] | None = None
+    warm_up_requests: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
     range_ratio: Fraction | None = None
     prefix: PrefixTable | None = None
     sessions: SessionTable | None = None
