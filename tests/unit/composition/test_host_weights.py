@@ -176,7 +176,7 @@ def test_servers_leave_whole_tensors_of_their_first_layers_to_the_host(
     engine: str, degree: int
 ) -> None:
     """4 GiB are nine layers and the attention, 1/10.4 of a layer, and the gates of a tenth."""
-    plan = {"parallel": {"tp": degree}}
+    plan: dict[str, Any] = {"parallel": {"tp": degree}}
     usual = offloaded(engine=engine, **plan).why["memory_gb"]
     memory = offloaded(4 / degree, engine=engine, **plan).why["memory_gb"]
     assert memory["weights"] + memory["host_weights"] == pytest.approx(usual["weights"], rel=1e-12)
@@ -210,7 +210,7 @@ def test_copies_come_before_the_work_and_reads_in_place_beside_it() -> None:
 
 def test_reads_in_place_are_of_the_experts_that_tokens_meet() -> None:
     """8 of 128 experts of Qwen3-30B-A3B: attention is read whole by either."""
-    fields = {"model": "Qwen3-30B-A3B", "device": "H100"}
+    fields: dict[str, Any] = {"model": "Qwen3-30B-A3B", "device": "H100"}
     both = [
         step_ms(offloaded(50, engine=engine, **fields))
         - step_ms(offloaded(engine=engine, **fields))

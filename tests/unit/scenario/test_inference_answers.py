@@ -348,7 +348,7 @@ def test_a_prompt_behind_cached_tokens_computes_itself_alone_and_reads_them() ->
     def products(reply: Answer) -> float:
         prefill = next(part for part in reply.why["parts"] if part["name"] == "prefill")
         layers = next(part for part in prefill["parts"] if "qkv" in str(part))
-        return sum(p["exposed_ms"] for p in layers["parts"] if "up" in p["name"])
+        return float(sum(p["exposed_ms"] for p in layers["parts"] if "up" in p["name"]))
 
     assert products(behind(8192, 1024)) == pytest.approx(
         products(behind(0, 1024)), rel=0.03

@@ -69,7 +69,7 @@ from silicast.composition.engines.engine import (
     ServingTable,
     StatePoolTable,
 )
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unsupported
 from silicast.core.naming import near
 
 EAGER_CAVEAT = (
@@ -209,12 +209,8 @@ def _offload(name: str, field: str) -> Callable[[Engine, Any], Engine]:
 
     def change(engine: Engine, value: Any) -> Engine:
         if engine.memory.offload is None:
-            raise SilicastError(
-                f"{engine.name} keeps no layers in the host's memory",
-                kind="unsupported",
-                field=f"engine.options.{name}",
-                hint="leave it out",
-            )
+            text = f"{engine.name} keeps no layers in the host's memory"
+            raise unsupported(text, f"engine.options.{name}", "leave it out")
         every = field == "device_layers" and str(value) in ("all", "auto", "-1", "-2")
         text = str(value).strip()
         stated = int(text) if isinstance(value, str) and text.isdigit() else value
@@ -237,12 +233,8 @@ def _cpu_offload_gb(engine: Engine, value: Any) -> Engine:
     name, table = "cpu_offload_gb", engine.memory.host_weights
     gib = _number(name, value, 0, MOST, whole=False)
     if table is None:
-        raise SilicastError(
-            f"{engine.name} keeps no weights in the host's memory",
-            kind="unsupported",
-            field=f"engine.options.{name}",
-            hint="leave it out",
-        )
+        text = f"{engine.name} keeps no weights in the host's memory"
+        raise unsupported(text, f"engine.options.{name}", "leave it out")
     held = msgspec.structs.replace(table, gib=gib)
     memory = msgspec.structs.replace(engine.memory, host_weights=held)
     return msgspec.structs.replace(engine, memory=memory)
@@ -286,11 +278,9 @@ def _cudagraph_capture_sizes(engine: Engine, value: Any) -> Engine:
         )
     sizes = sorted({int(_number(name, each, 1, MOST)) for each in value})
     boards = [msgspec.structs.replace(each, graph_rows=0) for each in _serving(name, engine).boards]
-    return msgspec.structs.replace(
-        engine,
-        launch=msgspec.structs.replace(engine.launch, graph_batch_sizes=sizes),
-        serving=msgspec.structs.replace(_serving(name, engine), boards=boards),
-    )
+    launch = msgspec.structs.replace(engine.launch, graph_batch_sizes=sizes)
+    serving = msgspec.structs.replace(_serving(name, engine), boards=boards)
+    return msgspec.structs.replace(engine, launch=launch, serving=serving)
 
 
 def _max_num_batched_tokens(engine: Engine, value: Any) -> Engine:
