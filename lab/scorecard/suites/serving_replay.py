@@ -317,4 +317,4 @@ def _running(data: Path, records: Records) -> Scored:
     )
 
 
-SUITES = (Suite("serving-replay", TABLES, _score, both_tiers=False),)
+SUITES = (Suite("serving-replay", TABLES, _score),)

@@ -210,6 +210,7 @@ def infer(
     batch: int | None = None,
     input_len: int | None = None,
     input_lens: list[int] | None = None,
+    cached_len: int | None = None,
     tp: int | None = None,
     pp: int | None = None,
     engine: str | dict[str, Any] | None = None,
@@ -238,6 +239,8 @@ def infer(
         lengths = {"input_lens": input_lens, "batch": batch, "input_len": input_len}
         stated = {name: value for name, value in lengths.items() if value is not None}
         workload = {**stated, "output_len": tokens["output_len"]}
+    if cached_len is not None:
+        workload["cached_len"] = cached_len
     short = {
         "tp": tp,
         "pp": pp,

@@ -33,6 +33,7 @@ class CompiledDeployment:
         batch: int | None = None,
         input_len: int | None = None,
         input_lens: list[int] | None = None,
+        cached_len: int | None = None,
     ) -> BatchMetrics:
         """``prefill_ms``, ``decode_step_ms`` (the median step), ``total_ms`` and ``memory_gb`` of a
         static batch, without the reasons that :func:`silicast.infer` gives; its ``warnings`` say
@@ -47,6 +48,7 @@ class CompiledDeployment:
         Args:
             batch: sequences of ``input_len`` tokens each, 1 unless stated; or ``input_lens``,
                 tokens of each.
+            cached_len: tokens of each before them whose keys and values are cached.
 
         Raises:
             SilicastError: see :func:`silicast.infer`; or the engine runs a model's code pass by
@@ -55,6 +57,7 @@ class CompiledDeployment:
         if batch is None and input_lens is None:
             batch = 1
         lengths = {"batch": batch, "input_len": input_len, "input_lens": plain(input_lens)}
+        lengths["cached_len"] = cached_len
         stated = {name: value for name, value in lengths.items() if value is not None}
         return self._known.batch({**stated, "output_len": output_len})
 

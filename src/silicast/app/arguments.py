@@ -110,6 +110,10 @@ ARGUMENTS: Mapping[str, Argument] = {
         "workload.input_lens",
         "prompt tokens of each request in turn, in place of batch and input_len.",
     ),
+    "cached_len": Argument(
+        "workload.cached_len",
+        "tokens of each request before its prompt, whose keys and values are cached; left out, 0.",
+    ),
     "output_len": Argument(
         "workload.output_len",
         "tokens generated for each request; left out, 128, or none of an encoder.",

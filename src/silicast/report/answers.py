@@ -421,6 +421,8 @@ def _lengths(workload: Mapping[str, Any]) -> Iterable[str]:
         yield f"batch {workload.get('batch', 1)}"
         if isinstance(workload.get("input_len"), int):
             yield f"{workload['input_len']:,} tokens in"
+    if workload.get("cached_len"):
+        yield f"{workload['cached_len']:,} before them cached"
     if isinstance(workload.get("output_len"), int):
         yield f"{workload['output_len']:,} out"
 

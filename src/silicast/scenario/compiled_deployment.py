@@ -13,7 +13,7 @@ from silicast.composition.prices.step_predictor import StepPredictor
 from silicast.core.errors import SilicastError
 from silicast.core.plain_data import check_tree
 from silicast.scenario.answer import Belief
-from silicast.scenario.answers.inference.answerer import check_generates, lengths_of
+from silicast.scenario.answers.inference.answerer import cached_of, check_generates, lengths_of
 from silicast.scenario.decode import decode, with_workload
 from silicast.scenario.resolving.deployments import deployment_of
 from silicast.scenario.road import refuse_coming
@@ -88,8 +88,8 @@ class KnownDeployment:
         work = with_workload(self._scenario, workload)
         assert isinstance(work, InferenceWorkload)
         check_generates(self.deployment.model, work)
-        lengths = lengths_of(work)
-        price = batch_price(self.step.prices, lengths, work.output_len)
+        lengths, past = lengths_of(work), cached_of(work, self.deployment.model)
+        price = batch_price(self.step.prices, lengths, work.output_len, past)
         named = {
             "prefill_ms": price.prefill_s,
             "decode_step_ms": price.decode_step_s,
@@ -100,9 +100,9 @@ class KnownDeployment:
             for name, value in named.items()
             if value is not None
         }
-        memory = batch_memory(self.deployment, lengths, work.output_len)
+        memory = batch_memory(self.deployment, lengths, work.output_len, cached=past)
         metrics["memory_gb"] = Belief.from_quantity(gigabytes(memory))
         if not memory.excess:
             return BatchMetrics(metrics)
-        line = advice(self.deployment, lengths, work.output_len, memory)
+        line = advice(self.deployment, lengths, work.output_len, memory, cached=past)
         return BatchMetrics(metrics, (line,))

@@ -19,6 +19,7 @@ from silicast.scenario.reading.limits import (
     Gpus,
     Name,
     NonNegative,
+    Past,
     Positive,
     Size,
     TokenList,
@@ -58,12 +59,15 @@ class GraphWorkload(Terse, frozen=True):
 
 
 class InferenceWorkload(Terse, frozen=True):
-    """One static batch: all prefilled at once, then ``output_len - 1`` decode steps."""
+    """One static batch: all prefilled at once, then ``output_len - 1`` decode steps; the prompts
+    follow ``cached_len`` tokens of each sequence whose keys and values are in the cache.
+    """
 
     output_len: Tokens
     input_lens: TokenList | None = None
     batch: Batch | None = None
     input_len: Tokens | None = None
+    cached_len: Past | None = None
 
 
 class DistributionTable(Terse, frozen=True):
@@ -198,12 +202,14 @@ class ServingWorkload(Terse, frozen=True):
     ``requests`` left out = 10 x concurrency, all of a trace; else, at a rate, as many as show the
     steady state, which statistics are of (warm-up and drain left out). Each turn is a request.
     ``range_ratio``: lengths from that share of ``input_len`` and ``output_len`` up to them.
+    ``warm_up_requests``: so many are sent and answered before, and not counted.
     """
 
     arrival: ArrivalTable
     input_len: Length | None = None
     output_len: Length | None = None
     requests: Annotated[int, Meta(ge=1, le=100_000_000)] | None = None
+    warm_up_requests: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
     range_ratio: Fraction | None = None
     prefix: PrefixTable | None = None
     sessions: SessionTable | None = None

@@ -146,3 +146,131 @@ def test_what_does_not_fit_is_told_how_many_experts_to_leave_to_the_cpu() -> Non
     least = int(re.search(r"n_cpu_moe = (\d+)", warning)[1])  # type: ignore[index]
     assert "does not fit" not in " ".join(predicted(n_cpu_moe=least).answer.warnings)
     assert "does not fit" in " ".join(predicted(n_cpu_moe=least - 1).answer.warnings)
+
+
+GIB = 2**30
+BLOCK = 436_207_616
+"""Bytes of the weights of one layer of Llama-3.1-8B in 16 bits, without its norms:
+2 x 4,096 x (2 x 4,096 + 2 x 1,024 + 3 x 14,336).
+"""
+
+
+def offloaded(gib: float = 0, *, engine: str = "vllm", **fields: Any) -> Predicted:
+    options = {"cpu_offload_gb": gib} if gib else {}
+    return silicast.predict(
+        {
+            "format": 1,
+            "task": "inference",
+            "device": "RTX 4090",
+            "model": "Llama-3.1-8B",
+            "engine": {"name": engine, "options": options},
+            "workload": {"batch": 1, "input_len": 64, "output_len": 5},
+            **fields,
+        }
+    )
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+@pytest.mark.parametrize("degree", [1, 2])
+def test_servers_leave_whole_tensors_of_their_first_layers_to_the_host(
+    engine: str, degree: int
+) -> None:
+    """4 GiB are nine layers and the attention, 1/10.4 of a layer, and the gates of a tenth."""
+    plan: dict[str, Any] = {"parallel": {"tp": degree}}
+    usual = offloaded(engine=engine, **plan).why["memory_gb"]
+    memory = offloaded(4 / degree, engine=engine, **plan).why["memory_gb"]
+    assert memory["weights"] + memory["host_weights"] == pytest.approx(usual["weights"], rel=1e-12)
+    gates = 2 * 4_096 * 2 * 14_336
+    assert 0.0 <= memory["host_weights"] * 1e9 - 4 * GIB / degree < gates / degree
+    layers = memory["host_weights"] * 1e9 * degree / BLOCK
+    assert layers == pytest.approx(10.0, abs=1e-3)
+    assert memory["host_kv_cache"] == 0.0
+
+
+@pytest.mark.parametrize(("engine", "batch"), [("vllm", 1), ("sglang", 1), ("sglang", 16)])
+def test_every_step_reads_these_weights_over_the_link(engine: str, batch: int) -> None:
+    def step(link: float) -> float:
+        work = {"batch": batch, "input_len": 64, "output_len": 5}
+        fields = {"workload": work, "host": {"link_gb_per_s": link}}
+        return step_ms(offloaded(4, engine=engine, **fields))
+
+    moved_s = 10 * BLOCK / 0.85 * (1 / 4e9 - 1 / 16e9)
+    assert step(4.0) - step(16.0) == pytest.approx(moved_s * 1e3, rel=1e-3)
+
+
+def test_copies_come_before_the_work_and_reads_in_place_beside_it() -> None:
+    usual, usual_sglang = step_ms(offloaded()), step_ms(offloaded(engine="sglang"))
+    moved_ms = 10 * BLOCK / (0.85 * 32e9) * 1e3
+    assert step_ms(offloaded(4, engine="sglang")) == pytest.approx(
+        usual_sglang + moved_ms, rel=2e-3
+    )
+    on_device = 10 / 32 * usual
+    assert step_ms(offloaded(4)) == pytest.approx(usual - on_device + moved_ms, rel=0.02)
+
+
+def test_reads_in_place_are_of_the_experts_that_tokens_meet() -> None:
+    """8 of 128 experts of Qwen3-30B-A3B: attention is read whole by either."""
+    fields: dict[str, Any] = {"model": "Qwen3-30B-A3B", "device": "H100"}
+    both = [
+        step_ms(offloaded(50, engine=engine, **fields))
+        - step_ms(offloaded(engine=engine, **fields))
+        for engine in ("vllm", "sglang")
+    ]
+    assert 1 / 16 < both[0] / both[1] < 2 / 16
+
+
+def test_the_more_weights_are_left_to_the_host_the_slower_and_the_smaller() -> None:
+    answers = [offloaded(gib) for gib in (0, 1, 4, 9, 1_000)]
+    times = [step_ms(answer) for answer in answers]
+    sizes = [answer.why["memory_gb"]["weights"] for answer in answers]
+    assert times == sorted(times)
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] * 1e9 == pytest.approx(2 * 128_256 * 4_096 * 2, rel=1e-4)  # tables, head
+    assert answers[0].answer.domain == "in"
+    assert {answer.answer.domain for answer in answers[1:]} == {"near"}
+
+
+@pytest.mark.parametrize(
+    ("engine", "gib", "field", "text"),
+    [
+        ("trtllm", 4, "cpu_offload_gb", "keeps no weights"),
+        ("vllm", -1, "cpu_offload_gb", "from 0"),
+        ("vllm", "much", "cpu_offload_gb", "a number"),
+    ],
+)
+def test_what_a_server_does_not_leave_to_the_host_is_refused(
+    engine: str, gib: Any, field: str, text: str
+) -> None:
+    with pytest.raises(SilicastError) as caught:
+        offloaded(gib, engine=engine)
+    assert field in caught.value.field
+    assert text in str(caught.value)
+
+
+def test_what_nothing_else_starts_is_told_what_to_leave_to_the_host() -> None:
+    """71 heads of Falcon-7B cannot be shared."""
+
+    def started(gib: int = 0, memory_gb: float = 64) -> Predicted:
+        work = {"requests": 2, "input_len": 64, "output_len": 8}
+        arrival = {"kind": "closed", "concurrency": 1}
+        options = {"cpu_offload_gb": gib, "max_model_len": 512}
+        return silicast.predict(
+            {
+                "format": 1,
+                "task": "serving",
+                "device": "RTX 4060",
+                "model": "Falcon-7B",
+                "engine": {"name": "vllm", "options": options},
+                "host": {"cpu": "reference", "memory_gb": memory_gb},
+                "workload": {**work, "arrival": arrival},
+            }
+        )
+
+    with pytest.raises(SilicastError) as caught:
+        started()
+    least = int(re.search(r"cpu_offload_gb = (\d+)", caught.value.hint)[1])  # type: ignore[index]
+    assert started(least).metrics["tpot_mean_ms"].estimate > 0.0
+    with pytest.raises(SilicastError):
+        started(least - 1)
+    with pytest.raises(SilicastError, match="host's memory"):
+        started(least, memory_gb=4)

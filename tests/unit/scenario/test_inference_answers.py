@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+import silicast
 from silicast.composition.passes.static_batch import predict_static_batch, steps_together
 from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer
@@ -317,3 +319,54 @@ def test_batches_that_hold_a_clock_each_are_those_of_single_runs() -> None:
         assert together.tier_seconds() == alone.tier_seconds()
     assert len(clocks) > 2
     assert max(clocks) < deployment.device.clocks.boost_hz
+
+
+def behind(cached: int, new: int, **fields: Any) -> Answer:
+    lengths = {"batch": 2, "input_len": new, "output_len": 8, "cached_len": cached}
+    return answered(workload=lengths, **fields)
+
+
+def test_nothing_cached_is_the_usual_answer() -> None:
+    assert behind(0, 256).metrics == answered().metrics
+
+
+def test_tokens_are_decoded_behind_all_that_is_cached_whoever_computed_it() -> None:
+    whole, behind_some = behind(0, 4352), behind(4096, 256)
+    step = behind_some.metrics["decode_step_ms"].estimate
+    assert step == pytest.approx(whole.metrics["decode_step_ms"].estimate, rel=1e-9)
+    held = [reply.why["memory_gb"]["kv_cache"] for reply in (whole, behind_some)]
+    assert held[0] == held[1] == pytest.approx(2 * (4352 + 16) * 131_072 / 1e9)
+
+
+def test_a_prompt_behind_cached_tokens_computes_itself_alone_and_reads_them() -> None:
+    """Products are those of the prompt; attention's pairs grow with what is cached."""
+    times = [behind(cached, 1024).metrics["prefill_ms"].estimate for cached in (0, 8192, 16384)]
+    assert times[0] < times[1] < times[2] < behind(0, 17408).metrics["prefill_ms"].estimate / 4
+    more = [late - early for early, late in pairwise(times)]
+    assert more[1] == pytest.approx(more[0], rel=0.15)
+
+    def products(reply: Answer) -> float:
+        prefill = next(part for part in reply.why["parts"] if part["name"] == "prefill")
+        layers = next(part for part in prefill["parts"] if "qkv" in str(part))
+        return float(sum(p["exposed_ms"] for p in layers["parts"] if "up" in p["name"]))
+
+    assert products(behind(8192, 1024)) == pytest.approx(
+        products(behind(0, 1024)), rel=0.03
+    )  # at the clock that each mix holds
+
+
+def test_a_compiled_deployment_knows_cached_tokens_too() -> None:
+    wanted = behind(8192, 1024).metrics
+    plain = {name: CASE[name] for name in ("device", "model")}
+    batch = silicast.deployment(**plain).batch(
+        batch=2, input_len=1024, output_len=8, cached_len=8192
+    )
+    for name in ("prefill_ms", "decode_step_ms", "memory_gb"):
+        assert batch[name].estimate == pytest.approx(wanted[name].estimate, rel=0.01)
+
+
+@pytest.mark.parametrize("fields", [{"engine": "torch-eager"}, {"model": "T5-base"}])
+def test_what_keeps_no_cache_is_asked_for_none(fields: dict[str, Any]) -> None:
+    with pytest.raises(SilicastError) as caught:
+        behind(100, 100, **fields)
+    assert caught.value.field == "workload.cached_len"

@@ -14,6 +14,7 @@ def infer(
     degrees: Degrees | None = None,
     *,
     device: str,
+    cached_len: int | None = None,
     html: HtmlFile = None,
     calibration: Calibrations = None,
     strict: Strict = False,
@@ -21,6 +22,8 @@ def infer(
 ) -> int:
     """Predict one static batch of a model: prefill, each further token, total and memory."""
     scenario = inference_scenario(batch_flags, (degrees or Degrees()).given, device)
+    if cached_len is not None:
+        scenario["workload"]["cached_len"] = cached_len
     scenario = with_calibrations(scenario, calibration)
     reply = predicted(scenario)
     write_html(scenario, reply, html)

@@ -75,6 +75,20 @@ class HostLayersTable(Strict, frozen=True):
         return remarks
 
 
+class HostWeightsTable(Strict, frozen=True):
+    """Weights of the first layers that stay in the host's memory while the device computes with
+    them ("cpu_offload_gb"; :mod:`silicast.composition.engines.host_weights`).
+
+    Attributes:
+        read: kernels read them over the link ("in_place"), or each tensor is copied to the device
+            before its layer runs, one after the other ("copied").
+        gib: of the weights of each device, 2^30 bytes; 0 = none.
+    """
+
+    read: Literal["in_place", "copied"]
+    gib: float = 0.0
+
+
 class MemoryTable(Strict, frozen=True):
     """Device memory of the engine beside weights and cache.
 
@@ -93,6 +107,7 @@ class MemoryTable(Strict, frozen=True):
         launch: what a server sets aside beside weights and cache, by release, in place of
             ``framework_gb``; [] = only that.
         offload: how it runs layers whose weights stay in the host's memory; None = it does not.
+        host_weights: how the device computes with weights that do; None = it does not.
     """
 
     usable_fraction: float
@@ -106,3 +121,9 @@ class MemoryTable(Strict, frozen=True):
     narrow_workspaces_mb: dict[str, float] = {}
     launch: list[LaunchMemoryTable] = []
     offload: HostLayersTable | None = None
+    host_weights: HostWeightsTable | None = None
+
+    @property
+    def reads_host(self) -> bool:
+        """Whether the device computes with weights of its host's memory."""
+        return self.host_weights is not None and self.host_weights.gib > 0.0

@@ -9,6 +9,7 @@ option                        values               what it does
                                                    that trains captures its layers in pieces but
                                                    for experts
 ``cuda_graph_max_bs``         1 and more           sequences of the largest captured graph
+``cudagraph_capture_sizes``   a list               sizes of batches that graphs are captured for
 ``overlap``                   true, false          second streams (shared experts beside others)
 ``fused_all_reduce``          true, false          sums over ranks that also add and norm
 ``custom_all_reduce``         true, false          sums by the engine's kernels, else the usual
@@ -28,6 +29,7 @@ option                        values               what it does
 ``mamba_full_memory_ratio``   above 0              memory of those states over the others' cache
 ``num_gpu_blocks``            1 and more           blocks of the KV cache, as the engine printed
 ``max_total_tokens``          1 and more           likewise in tokens
+``cpu_offload_gb``            0 and more           GiB of weights a device in the host's memory
 ``n_gpu_layers``              1 and more, "all"    layers on the device, the head among them
 ``n_cpu_moe``                 0 and more           first layers whose experts the host holds
 ``block_size``                1 to 1024            tokens of a block of the KV cache
@@ -67,7 +69,7 @@ from silicast.composition.engines.engine import (
     ServingTable,
     StatePoolTable,
 )
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unsupported
 from silicast.core.naming import near
 
 EAGER_CAVEAT = (
@@ -207,12 +209,8 @@ def _offload(name: str, field: str) -> Callable[[Engine, Any], Engine]:
 
     def change(engine: Engine, value: Any) -> Engine:
         if engine.memory.offload is None:
-            raise SilicastError(
-                f"{engine.name} keeps no layers in the host's memory",
-                kind="unsupported",
-                field=f"engine.options.{name}",
-                hint="leave it out",
-            )
+            text = f"{engine.name} keeps no layers in the host's memory"
+            raise unsupported(text, f"engine.options.{name}", "leave it out")
         every = field == "device_layers" and str(value) in ("all", "auto", "-1", "-2")
         text = str(value).strip()
         stated = int(text) if isinstance(value, str) and text.isdigit() else value
@@ -229,6 +227,17 @@ def _offload(name: str, field: str) -> Callable[[Engine, Any], Engine]:
         return msgspec.structs.replace(engine, memory=memory)
 
     return change
+
+
+def _cpu_offload_gb(engine: Engine, value: Any) -> Engine:
+    name, table = "cpu_offload_gb", engine.memory.host_weights
+    gib = _number(name, value, 0, MOST, whole=False)
+    if table is None:
+        text = f"{engine.name} keeps no weights in the host's memory"
+        raise unsupported(text, f"engine.options.{name}", "leave it out")
+    held = msgspec.structs.replace(table, gib=gib)
+    memory = msgspec.structs.replace(engine.memory, host_weights=held)
+    return msgspec.structs.replace(engine, memory=memory)
 
 
 def _served(engine: Engine, name: str, **fields: Any) -> Engine:
@@ -257,6 +266,21 @@ def _cuda_graph_max_bs(engine: Engine, value: Any) -> Engine:
         launch=msgspec.structs.replace(engine.launch, graph_batch_sizes=captured),
         serving=msgspec.structs.replace(table, boards=boards),
     )
+
+
+def _cudagraph_capture_sizes(engine: Engine, value: Any) -> Engine:
+    name = "cudagraph_capture_sizes"
+    if not isinstance(value, list) or not value:
+        raise SilicastError(
+            f"expected a list of whole numbers, found {value!r:.40}",
+            field=f"engine.options.{name}",
+            hint="as [1, 2, 4, 8]; cuda_graph = off captures none",
+        )
+    sizes = sorted({int(_number(name, each, 1, MOST)) for each in value})
+    boards = [msgspec.structs.replace(each, graph_rows=0) for each in _serving(name, engine).boards]
+    launch = msgspec.structs.replace(engine.launch, graph_batch_sizes=sizes)
+    serving = msgspec.structs.replace(_serving(name, engine), boards=boards)
+    return msgspec.structs.replace(engine, launch=launch, serving=serving)
 
 
 def _max_num_batched_tokens(engine: Engine, value: Any) -> Engine:
@@ -484,6 +508,9 @@ ALIASES: Mapping[str, str] = {
     "chunk_tokens": "max_num_batched_tokens",
     "max_cudagraph_capture_size": "cuda_graph_max_bs",
     "cuda_graph_config.max_batch_size": "cuda_graph_max_bs",
+    "compilation_config.cudagraph_capture_sizes": "cudagraph_capture_sizes",
+    "cuda_graph_config.batch_sizes": "cudagraph_capture_sizes",
+    "cuda_graph_bs": "cudagraph_capture_sizes",
     "max_running_requests": "max_num_seqs",
     "max_batch_size": "max_num_seqs",
     "chunked_prefill_size": "max_num_batched_tokens",
@@ -520,6 +547,7 @@ _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
     "loss_copies": _loss_copies,
     "async_scheduling": _async_scheduling,
     "cuda_graph": _cuda_graph,
+    "cudagraph_capture_sizes": _cudagraph_capture_sizes,
     "cuda_graph_max_bs": _cuda_graph_max_bs,
     "overlap": _overlap,
     "fused_all_reduce": _fused_all_reduce,
@@ -537,6 +565,7 @@ _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
     "mamba_full_memory_ratio": _mamba_full_memory_ratio,
     "num_gpu_blocks": _num_gpu_blocks,
     "block_size": _block_size,
+    "cpu_offload_gb": _cpu_offload_gb,
     "n_gpu_layers": _offload("n_gpu_layers", "device_layers"),
     "n_cpu_moe": _offload("n_cpu_moe", "expert_layers"),
     "max_total_tokens": _max_total_tokens,

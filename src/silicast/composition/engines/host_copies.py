@@ -60,6 +60,15 @@ def link_bytes_per_s(machine: Machine) -> float:
     return rate
 
 
+def copy_bytes_per_s(machine: Machine) -> float:
+    """Peak of copies between one device and its host: of the link, or of the device's part of the
+    host's memory where that is known and less.
+    """
+    link = link_bytes_per_s(machine)
+    known = node_host(machine).memory_gb_per_s > 0.0
+    return min(link, memory_bytes_per_s(machine)) if known else link
+
+
 def node_host(machine: Machine) -> Host:
     """The host of a node: as stated, what is left out as of the devices' usual system."""
     host = machine.host
@@ -88,9 +97,7 @@ def host_times(batch: OpBatch, machine: Machine) -> CollectiveTimes:
     peak = memory_bytes_per_s(machine)
     reached = peak * table.host_memory_share
     if batch.family == HOST_COPY:
-        link = link_bytes_per_s(machine)
-        known = node_host(machine).memory_gb_per_s > 0.0
-        peak = min(link, peak) if known else link
+        peak = copy_bytes_per_s(machine)
         reached = peak * table.host_link_share
     estimate, bound = size / reached, size / peak
     spread = math.exp(Z90 * LOG_SD)

@@ -1,27 +1,32 @@
-"""Layers whose weights stay in the host's memory ("-ngl", "--n-cpu-moe" of llama.cpp).
+"""Layers whose weights stay in the host's memory.
 
-A product of such a layer either runs on the host's CPU, where its weights are, or its weights are
-copied to the device first:
+Under llama.cpp ("-ngl", "--n-cpu-moe") a product of such a layer either runs on the host's CPU,
+where its weights are, or its weights are copied to the device first:
 
     tokens <  copies_from_tokens    time on the CPU + a handover each way
     tokens >= copies_from_tokens    bytes of the weights / link + time on the device
 
 Attention of a token that is generated runs where its cache is, on the CPU; that of a prompt on the
 device. Everything else of these layers takes microseconds and stays on the device.
+
+Servers that compute on the device alone ("--cpu-offload-gb") read these weights in every pass:
+
+    copied    bytes of the weights / link + time on the device
+    in place  max(bytes of the weights that tokens meet / link, time on the device)
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
-from silicast.composition.engines.host_copies import link_bytes_per_s
+from silicast.composition.engines.host_copies import copy_bytes_per_s, link_bytes_per_s
 from silicast.composition.step.machine import Machine
 from silicast.core.dtypes import RECIPES
 from silicast.core.errors import SilicastError
@@ -31,7 +36,7 @@ from silicast.hardware.device import Device
 from silicast.kernels.implementation import KernelTimes
 from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.graph import Block, Graph, Node
-from silicast.workload.graphs.op import OpBatch, Variant
+from silicast.workload.graphs.op import Op, OpBatch, Variant
 from silicast.workload.transformers.plan import ParallelPolicy
 
 if TYPE_CHECKING:
@@ -66,6 +71,62 @@ def _parts(block: Block, count: int, families: frozenset[str]) -> list[Block]:
     marked = replace(block, name=f"{block.name}_{ON_HOST}", nodes=nodes, layers=held)
     others = tuple(layer for layer in block.layers if layer >= count)
     return [marked, replace(block, layers=others)] if others else [marked]
+
+
+def with_host_weights(graph: Graph, held_bytes: int, stages: Sequence[tuple[int, int]]) -> Graph:
+    """The graph with marks on the ops whose weights the host holds: of the first layers of each
+    stage, one op after the other, until their weights are ``held_bytes``.
+    """
+    marks: dict[str, dict[int, tuple[int, ...]]] = {}
+    for first, last in stages:
+        remaining = float(held_bytes)
+        for layer in range(first, last):
+            for block in (each for each in graph.blocks if layer in each.layers):
+                marked = []
+                for index, node in enumerate(block.nodes):
+                    size = _tensor_bytes(node.op)
+                    if size and remaining > 0.0:
+                        marked.append(index)
+                        remaining -= size
+                marks.setdefault(block.name, {})[layer] = tuple(marked)
+    blocks = [part for block in graph.blocks for part in _alike(block, marks.get(block.name, {}))]
+    return replace(graph, blocks=tuple(blocks))
+
+
+def _alike(block: Block, marks: Mapping[int, tuple[int, ...]]) -> list[Block]:
+    """The block, a part for all layers of which the same nodes are marked."""
+    parts: dict[tuple[int, ...], list[int]] = {}
+    for layer in block.layers:
+        parts.setdefault(marks[layer], []).append(layer)
+    if not any(parts):
+        return [block]
+    return [
+        replace(
+            block,
+            name=f"{block.name}_{ON_HOST}_{len(marked)}" if marked else block.name,
+            nodes=tuple(_held(n) if i in marked else n for i, n in enumerate(block.nodes)),
+            layers=tuple(layers),
+        )
+        for marked, layers in parts.items()
+    ]
+
+
+def _tensor_bytes(op: Op) -> float:
+    """Of the weights of an op on one rank, scales left out; 0 = it has none."""
+    if op.family not in ("gemm", "moe"):
+        return 0.0
+    return float(_tensors(op.family, op.variant, dict(op.dims)))
+
+
+def _tensors(family: str, variant: Variant, sizes: Mapping[str, Any]) -> Any:
+    """Bytes of the weights of a product, or of all experts of a rank, scales left out."""
+    if family == "moe":
+        matrices = 3 if variant.flag("gated", default=True) else 2
+        each = sizes["hidden"] * sizes["intermediate"] // sizes["tp"]
+        count = matrices * each * sizes["experts"] // sizes["ep"]
+    else:
+        count = sizes["n"] * sizes["k"] * sizes.get("batch", 1)
+    return count * (RECIPES[variant.dtype].weight_bits / 8.0)
 
 
 def _held(node: Node) -> Node:
@@ -118,12 +179,12 @@ def held_times(
     """
     from silicast.communication.collective import CollectiveTimes
 
-    table = machine.engine.memory.offload
-    assert table is not None
-    variant = batch.variant
+    table, variant = machine.engine.memory.offload, batch.variant
     flags = tuple(flag for flag in variant.flags if flag[0] != ON_HOST)
-    library = machine.engine.kernels.libraries.get("cpu", {}).get(batch.family, "")
     plain = _with(batch, replace(variant, flags=flags))
+    if table is None:
+        return _fetched_times(plain, machine, timed(plain, device))
+    library = machine.engine.kernels.libraries.get("cpu", {}).get(batch.family, "")
     cpu = host_cpu(machine)
     if implementation_for(batch.family, CPU) is None:
         raise SilicastError(f"no model of {batch.family} on {cpu.name}", kind="not_yet")
@@ -154,6 +215,51 @@ def held_times(
         independent_log_sd=np.zeros_like(estimate),
         choice=("",) * len(estimate),
     )
+
+
+def _fetched_times(batch: OpBatch, machine: Machine, on_device: KernelTimes) -> CollectiveTimes:
+    """Times of ops that the device runs with weights in the host's memory, as of
+    :func:`held_times`.
+    """
+    from silicast.communication.collective import CollectiveTimes
+
+    table = machine.engine.memory.host_weights
+    assert table is not None
+    copied = table.read == "copied"
+    moved_s = (_all_bytes(batch) if copied else _met_bytes(batch)) / copy_bytes_per_s(machine)
+    reached_s = moved_s / machine.engine.parallel.host_link_share
+    one, quick = on_device.estimate_s, on_device.bound_s
+    estimate = reached_s + one if copied else np.maximum(reached_s, one)
+    bound = moved_s + quick if copied else np.maximum(moved_s, quick)
+    spread = math.exp(Z90 * LOG_SD)
+    return CollectiveTimes(
+        estimate_s=estimate,
+        p05_s=np.maximum(estimate / spread, bound),
+        p95_s=estimate * spread,
+        bound_s=bound,
+        resource_s={"host_link": moved_s},
+        shared_log_sd={"host_link": LOG_SD},
+        independent_log_sd=np.zeros_like(estimate),
+        choice=("",) * len(estimate),
+    )
+
+
+def _all_bytes(batch: OpBatch) -> F64:
+    """Of all weights of an op on one rank, shape (n,)."""
+    return np.asarray(_tensors(batch.family, batch.variant, batch.dims), dtype=np.float64)
+
+
+def _met_bytes(batch: OpBatch) -> F64:
+    """Of weights of an op on one rank, those that tokens of a step meet, shape (n,)."""
+    if batch.family != "moe":
+        return _all_bytes(batch)
+    from silicast.kernels.experts.moe import distribution_of
+    from silicast.kernels.experts.routing import busiest_loads
+
+    dims = batch.dims
+    sizes = (np.asarray(dims[name]) for name in ("tokens", "experts", "topk", "ep"))
+    loads = busiest_loads(distribution_of(batch.variant), *sizes)
+    return _all_bytes(batch) * loads.experts_hit() / loads.experts()
 
 
 def _weight_bytes(batch: OpBatch) -> F64:

@@ -72,9 +72,12 @@ def _behind_encoder(
 
 
 def static_batch_memory(
-    deployment: Deployment, input_lens: Sequence[int], output_len: int
+    deployment: Deployment, input_lens: Sequence[int], output_len: int, cached: int = 0
 ) -> MemoryUse:
     """Memory of a batch whose sequences all live until the last token.
+
+    Args:
+        cached: tokens of each sequence before its prompt, in the cache.
 
     The cache holds whole pages; activations are those of the largest step. With attention_dp, of
     the group with the most tokens.
@@ -86,7 +89,7 @@ def static_batch_memory(
     if model.encoder is not None:
         return _behind_encoder(deployment, model.encoder, input_lens, output_len)
     page = max(1, engine.memory.page_tokens)
-    slots = [-(-(length + output_len) // page) * page for length in input_lens]
+    slots = [-(-(cached + length + output_len) // page) * page for length in input_lens]
     chunk = policy.chunk_tokens
     tokens = sum(input_lens) if chunk == 0 else min(sum(input_lens), chunk)
     weights = weight_bytes(model, plan, precision, policy=policy)

@@ -18,7 +18,7 @@ from silicast.composition.passes.deployment import Deployment
 from silicast.composition.passes.static_batch import batch_memory
 from silicast.core.errors import SilicastError
 from silicast.core.monotone import largest
-from silicast.workload.models.counting import activation_bytes
+from silicast.workload.models.counting import activation_bytes, weight_bytes
 
 if TYPE_CHECKING:
     from silicast.workload.frameworks.eager import Framework
@@ -104,8 +104,15 @@ def advice(
     output_len: int,
     memory: MemoryUse,
     framework: Framework | None = None,
+    cached: int = 0,
 ) -> str:
-    """One line: by how much it does not fit, and the smallest change that makes it fit."""
+    """One line: by how much it does not fit, and the smallest change that makes it fit; arguments
+    as of :func:`~silicast.composition.passes.static_batch.predict_static_batch`.
+    """
+
+    def fits(other: Deployment) -> bool:
+        return _fits(other, input_lens, output_len, framework, cached)
+
     text = (
         f"does not fit by {memory.excess / GB:.1f} GB: needs {memory.total / GB:.1f} GB of "
         f"{memory.usable / GB:.1f} GB usable on {deployment.device.name}"
@@ -113,15 +120,43 @@ def advice(
     remedies = [
         remedy
         for remedy in (
-            _fewer_sequences(deployment, input_lens, output_len, framework),
-            less_on_device(
-                deployment, lambda other: _fits(other, input_lens, output_len, framework)
-            ),
-            _more_devices(deployment, input_lens, output_len, framework),
+            _fewer_sequences(deployment, input_lens, output_len, framework, cached),
+            less_on_device(deployment, fits),
+            _more_devices(deployment, fits),
         )
         if remedy
     ]
+    remedies = remedies or weights_on_host(deployment, fits)
     return f"{text}; it would fit with {' or '.join(remedies)}" if remedies else text
+
+
+def weights_on_host(deployment: Deployment, fits: Callable[[Deployment], bool]) -> list[str]:
+    """The fewest GiB of weights in the host's memory with which it fits, as the option of an engine
+    that computes with them; [] = it does not, or nothing fits.
+    """
+    engine = deployment.engine
+    table, every = engine.memory.host_weights, _weights_gib(deployment)
+    if table is None or table.gib:
+        return []
+
+    def changed(on_device: int) -> Deployment:
+        held = msgspec.structs.replace(table, gib=float(every - on_device))
+        memory = msgspec.structs.replace(engine.memory, host_weights=held)
+        other = msgspec.structs.replace(engine, memory=memory)
+        return replace(deployment, machine=replace(deployment.machine, engine=other))
+
+    try:
+        count = largest(lambda number: fits(changed(number)), every - 1)
+        able = bool(count) or fits(changed(0))
+    except SilicastError:
+        return []  # no link to a host is known
+    return [f"cpu_offload_gb = {every - count}, many times as slow"] if able else []
+
+
+def _weights_gib(deployment: Deployment) -> int:
+    """Of a device, in whole 2^30 bytes, rounded up."""
+    model, plan, policy = deployment.model, deployment.plan, deployment.policy
+    return -(-weight_bytes(model, plan, deployment.precision, policy=policy) // (1 << 30))
 
 
 def less_on_device(deployment: Deployment, fits: Callable[[Deployment], bool]) -> str:
@@ -152,20 +187,22 @@ def less_on_device(deployment: Deployment, fits: Callable[[Deployment], bool]) -
 
 
 def _fits(
-    deployment: Deployment, input_lens: Sequence[int], output_len: int, framework: Framework | None
+    deployment: Deployment,
+    input_lens: Sequence[int],
+    output_len: int,
+    framework: Framework | None,
+    cached: int,
 ) -> bool:
-    return batch_memory(deployment, input_lens, output_len, framework).excess == 0
+    return batch_memory(deployment, input_lens, output_len, framework, cached).excess == 0
 
 
-def _more_devices(
-    deployment: Deployment, input_lens: Sequence[int], output_len: int, framework: Framework | None
-) -> str:
+def _more_devices(deployment: Deployment, fits: Callable[[Deployment], bool]) -> str:
     """The smallest tensor-parallel degree that fits, among those that the model allows."""
     degree = deployment.plan.tp * 2
     while degree <= MAX_SUGGESTED_TP:
         try:
             wider = replace(deployment, plan=replace(deployment.plan, tp=degree))
-            if _fits(wider, input_lens, output_len, framework):
+            if fits(wider):
                 return f"tp = {degree}"
         except SilicastError:
             return ""  # the model cannot be cut so finely
@@ -174,12 +211,16 @@ def _more_devices(
 
 
 def _fewer_sequences(
-    deployment: Deployment, input_lens: Sequence[int], output_len: int, framework: Framework | None
+    deployment: Deployment,
+    input_lens: Sequence[int],
+    output_len: int,
+    framework: Framework | None,
+    cached: int,
 ) -> str:
     ordered = sorted(input_lens)
 
     def fits(count: int) -> bool:
-        return _fits(deployment, ordered[-count:], output_len, framework)
+        return _fits(deployment, ordered[-count:], output_len, framework, cached)
 
     count = largest(fits, len(ordered) - 1)
     return f"a batch of {count}" if count else ""

@@ -108,6 +108,7 @@ def policy_of(
         host_layers=host_layers,
         host_expert_layers=expert_layers,
         host_table=host_table,
+        host_bytes=_host_bytes(machine),
     )
 
 
@@ -142,6 +143,25 @@ def _in_host_memory(machine: Machine, model: ModelConfig, plan: Plan) -> tuple[i
             hint="one device, or all layers on the devices",
         )
     return layers, experts, offload.table and not (shares or machine.in_line)
+
+
+def _host_bytes(machine: Machine) -> int:
+    """Of a rank's weights, bytes that the host holds.
+
+    Raises:
+        SilicastError: what shares the host's memory holds all itself.
+    """
+    table, device = machine.engine.memory.host_weights, machine.device
+    if table is None or not table.gib:
+        return 0
+    if not ({"pcie", "nvlink_c2c"} & {*device.links} or machine.host.link_gb_per_s):
+        raise SilicastError(
+            f"no link between {device.name} and its host is known",
+            kind="unsupported",
+            field="engine.options.cpu_offload_gb",
+            hint="leave it out, or state host.link_gb_per_s",
+        )
+    return round(table.gib * GIB)
 
 
 GIB = float(1 << 30)

@@ -89,6 +89,7 @@ def predict_static_batch(
     output_len: int,
     framework: Framework | None = None,
     steps: tuple[BatchSteps, BatchSteps] | None = None,
+    cached: int = 0,
 ) -> StaticBatch:
     """Predicts prefill, median decode step, total and memory of a static batch.
 
@@ -99,19 +100,20 @@ def predict_static_batch(
         framework: how a framework runs the model's code; prompts are then padded to the longest.
             None = the engine has layers of its own.
         steps: as :func:`batch_steps` finds them, if they are known.
+        cached: tokens of each sequence before its prompt, whose keys and values are known.
 
     Raises:
         SilicastError: a part of the model has no kernel model on the device.
     """
     prefill_steps, decode_steps = steps or batch_steps(
-        deployment, input_lens, output_len, framework
+        deployment, input_lens, output_len, framework, cached
     )
-    memory = batch_memory(deployment, input_lens, output_len, framework)
+    memory = batch_memory(deployment, input_lens, output_len, framework, cached)
     warnings = []
     if memory.excess:
         from silicast.composition.memory.memory_advice import advice
 
-        warnings.append(advice(deployment, input_lens, output_len, memory, framework))
+        warnings.append(advice(deployment, input_lens, output_len, memory, framework, cached))
     first, prefill_hz = prefill_steps.whole("prefill", warnings)
     if output_len == 1:
         alone = replace(first, part=Part.group("total", (first.part,)))
@@ -142,10 +144,11 @@ def batch_memory(
     input_lens: Sequence[int],
     output_len: int,
     framework: Framework | None = None,
+    cached: int = 0,
 ) -> MemoryUse:
     """Memory of a static batch; arguments as of :func:`predict_static_batch`."""
     if framework is None:
-        return static_batch_memory(deployment, input_lens, output_len)
+        return static_batch_memory(deployment, input_lens, output_len, cached)
     from silicast.composition.passes.framework_pass import framework_memory
 
     current = busiest_group(input_lens, deployment.plan.attention_dp)
@@ -244,14 +247,15 @@ def batch_steps(
     input_lens: Sequence[int],
     output_len: int,
     framework: Framework | None = None,
+    cached: int = 0,
 ) -> tuple[BatchSteps, BatchSteps]:
     """The prefill and the evaluated decode steps of a static batch.
 
     Args:
-        deployment, input_lens, output_len, framework: as of :func:`predict_static_batch`.
+        deployment, input_lens, output_len, framework, cached: as of :func:`predict_static_batch`.
     """
     if framework is None:
-        (alone,) = steps_together(deployment, ((input_lens, output_len),))
+        (alone,) = steps_together(deployment, ((input_lens, output_len),), (cached,))
         return alone
     current = busiest_group(input_lens, deployment.plan.attention_dp)
     current = [max(current)] * len(current)
@@ -268,24 +272,25 @@ def batch_steps(
 
 
 def steps_together(
-    deployment: Deployment, batches: Sequence[tuple[Sequence[int], int]]
+    deployment: Deployment, batches: Sequence[tuple[Sequence[int], int]], cached: Sequence[int] = ()
 ) -> list[tuple[BatchSteps, BatchSteps]]:
     """:func:`batch_steps` of many batches of an engine with layers of its own, evaluated at once;
     those of a batch are the same in any company. Batches of the same prompts share their prefill.
 
     Args:
         batches: prompt tokens of each sequence, and tokens generated per sequence.
+        cached: of each batch, tokens of each sequence before its prompt; () = none.
     """
     model, each, prompts = step_model(deployment), [], []
-    for input_lens, output_len in batches:
+    for (input_lens, output_len), past in zip(batches, cached or [0] * len(batches), strict=True):
         current = busiest_group(input_lens, deployment.plan.attention_dp)
         elsewhere = sum(input_lens) - sum(current)
-        prompts.append((tuple(current), elsewhere))
-        each.append(_states(deployment, current, elsewhere, output_len))
+        prompts.append((tuple(current), elsewhere, past))
+        each.append(_states(deployment, current, elsewhere, output_len).after(past))
     joined = BatchStates.joined(each)
     times = model.steps(joined)
     starts = np.cumsum([0, *map(len, each)])
-    prefills: dict[tuple[tuple[int, ...], int], BatchSteps] = {}
+    prefills: dict[tuple[tuple[int, ...], int, int], BatchSteps] = {}
     steps_together, typical = [], list[tuple[int, BatchSteps, int]]()
     for states, key, start in zip(each, prompts, starts.tolist(), strict=False):
         rows = np.arange(len(states))

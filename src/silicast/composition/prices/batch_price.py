@@ -36,7 +36,9 @@ class BatchPrice:
     total_s: Quantity
 
 
-def batch_price(prices: StepPrices, input_lens: Sequence[int], output_len: int) -> BatchPrice:
+def batch_price(
+    prices: StepPrices, input_lens: Sequence[int], output_len: int, past: int = 0
+) -> BatchPrice:
     """Prices a static batch.
 
     The intervals are those of a batch whose numbers lie between the same powers of two; a limit of
@@ -46,17 +48,18 @@ def batch_price(prices: StepPrices, input_lens: Sequence[int], output_len: int) 
         prices: of an engine that batches continuously.
         input_lens: prompt tokens of each sequence, >= 1.
         output_len: tokens generated per sequence, >= 1; the first comes out of the prefill.
+        past: tokens of each sequence before its prompt, in the cache.
     """
     current = busiest_group(input_lens, prices.graph.plan.attention_dp)
     elsewhere = sum(input_lens) - sum(current)
-    prompts = [(tokens, tokens) for tokens in current]
+    prompts = [(tokens, past + tokens) for tokens in current]
     one = prices.price(prompts, _NONE, elsewhere)
     prefill_s = float(prices.steps_s(np.array([one.pass_s]), one.work_s)[0])
     prefill_error = prices.error(prompts, _NONE, elsewhere)
     prefill = Quantity.around(prefill_s, prefill_error.log_sd)
     if output_len == 1:
         return BatchPrice(prefill, None, prefill)
-    cached = np.array(current, dtype=np.int64)
+    cached = np.array(current, dtype=np.int64) + past
     run = prices.run(cached, output_len - 1)
     steps_s = prices.steps_s(run.pass_s, run.work_s)
     decode_s, middle = float(steps_s.sum()), len(steps_s) // 2

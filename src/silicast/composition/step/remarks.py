@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from silicast.composition.step.step import StepModel
 
 NETWORK_ASSUMED = "network between nodes not stated: {} assumed"
+HELD_BY_HOST = "cpu_offload_gb: passes that read weights of the host's memory were not measured"
 ELSEWHERE = "{} does not run on {} but on {}: times are as if {} did"
 
 
@@ -29,6 +30,8 @@ def kernels_domain(model: StepModel) -> Domain:
     device = model.machine.device
     if device.structure is not None:
         return "out"  # a design: nothing was measured on it
+    if model.machine.engine.memory.reads_host:
+        return "near"
     for key in model.timer.groups:
         implementation = implementation_for(key.family, device.execution_model)
         used, remark = with_format(device, key.variant.dtype)
@@ -67,8 +70,10 @@ def warnings_of(model: StepModel) -> tuple[str, ...]:
         from silicast.composition.errors.uncertainty import structure_remark
 
         structure = (structure_remark(),)
+    held = (HELD_BY_HOST,) if model.machine.engine.memory.reads_host else ()
     return (
         *_elsewhere(model),
+        *held,
         *fromkeys,
         *stand_ins(device),
         *evidence.warnings(device),

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from silicast.composition.engines.engine import ExpertTable
 from silicast.composition.engines.engine_lowering import engine_graph
 from silicast.composition.engines.fusion import Region, regions_of, saved_launches
-from silicast.composition.engines.host_weights import with_host_layers
+from silicast.composition.engines.host_weights import with_host_layers, with_host_weights
 from silicast.composition.step.executions import DIRECTIONS, Executions, KernelExecution
 from silicast.composition.step.machine import Machine
 from silicast.core.dtypes import BITS, RECIPES
@@ -107,7 +107,11 @@ class StageGraph:
         self._trains = machine.engine.kind == "training"
         lowered = engine_graph(graph, machine, plan, grouped=grouped)
         held_by_host = policy.host_layers or policy.host_expert_layers
-        self.graph: Graph = with_host_layers(lowered, policy) if held_by_host else lowered
+        if held_by_host:
+            lowered = with_host_layers(lowered, policy)
+        elif policy.host_bytes:
+            lowered = with_host_weights(lowered, policy.host_bytes, policy.stages(layers, plan))
+        self.graph: Graph = lowered
         self._segments = _segments(self.graph, plan, policy, layers)
         self.executions: Executions = Executions(self._segments)
         saved = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
@@ -169,6 +169,14 @@ class BatchStates:
             None,
             np.tile(prompt, count),
         )
+
+    def after(self, cached: int) -> BatchStates:
+        """The states of sequences that each have ``cached`` tokens before those of these states.
+
+        >>> BatchStates.prefill([512, 100]).after(4096).prefill_kv.tolist()
+        [4608, 4196]
+        """
+        return replace(self, prefill_kv=self.prefill_kv + cached, decode_kv=self.decode_kv + cached)
 
     def first(self) -> BatchStates:
         """The first state alone."""

@@ -486,22 +486,25 @@ def trace_static_batch(
     output_len: int,
     steps: int = 4,
     framework: Framework | None = None,
+    cached: int = 0,
 ) -> PredictedTimeline:
     """The prefill and the first decode steps of a static batch.
 
     Args:
-        deployment, input_lens, output_len, framework: as of
+        deployment, input_lens, output_len, framework, cached: as of
             :func:`~.static_batch.predict_static_batch`.
         steps: decode steps at most.
 
     Raises:
         SilicastError: a part of the model has no kernel model on the device.
     """
-    static_batch = predict_static_batch(deployment, input_lens, output_len, framework)
+    static_batch = predict_static_batch(
+        deployment, input_lens, output_len, framework, cached=cached
+    )
     count = min(steps, output_len - 1)
     typical = len(decode_knots(output_len - 1)[0]) // 2
-    prefill, evaluated = batch_steps(deployment, input_lens, output_len, framework)
-    _, decode = batch_steps(deployment, input_lens, count + 1, framework)
+    prefill, evaluated = batch_steps(deployment, input_lens, output_len, framework, cached)
+    _, decode = batch_steps(deployment, input_lens, count + 1, framework, cached)
     whole = TraceStretch([], [], [], 0)
     parts = len(prefill.rows)
     for number in range(parts + count):
@@ -516,7 +519,7 @@ def trace_static_batch(
             total = static_batch.prefill.part.exposed_ps
         title = f"prefill {number + 1} of {parts}" if parts > 1 else "prefill"
         title = f"decode step {index}" if index else title
-        memory = batch_memory(deployment, input_lens, index + 1, framework)
+        memory = batch_memory(deployment, input_lens, index + 1, framework, cached)
         held = TraceStretch([], [], [_held(deployment, memory, whole.end_ps)], whole.end_ps)
         drawing = StepDrawing(phase.model, phase.states, times)
         whole = whole.then(held).then(drawing.step(row, title, whole.end_ps, total))

@@ -1,8 +1,8 @@
 """llama-bench: its tables (text, Markdown), CSV, JSON and JSON Lines, as runs of task inference.
 
-A prompt ("pp512") is the prefill of a batch of one; tokens generated ("tg128", "tg128 @ d4096"
-behind so many cached ones) are its median decode step; "pp512+tg128" is both in all. What no
-scenario describes is listed: prompts behind cached tokens.
+A prompt ("pp512") is the prefill of a batch of one; tokens generated ("tg128") are its median
+decode step; "pp512+tg128" is both in all. Either may come behind cached tokens ("@ d4096"). What no
+scenario describes is listed.
 """
 
 from __future__ import annotations
@@ -231,6 +231,8 @@ def _record(row: LlamaBenchRow, source: Source, options: Options) -> Record:
     elif not row.prompt:
         metrics = {"decode_step_ms": 1e3 / row.rate}
         workload["input_len"] = max(row.depth, 1)
+    if row.prompt and row.depth:
+        workload["cached_len"] = row.depth
     columns: Columns = {
         "format": 1,
         "task": "inference",
@@ -248,8 +250,6 @@ def _why_not(row: LlamaBenchRow) -> str:
     """Why no scenario describes a test; "" = one does."""
     if row.settings.get("ngl", "") == "0":
         return "no layer on the device (ngl = 0): measure it as a run of the CPU"
-    if row.prompt and row.depth:
-        return "a prompt behind cached tokens has no scenario"
     return ""
 
 

@@ -21,7 +21,7 @@ from silicast.learning.dispatch import time_of
 from silicast.measurement.records.records import Columns
 from silicast.scenario.answerer import not_yet
 from silicast.scenario.answers.graph.answerer import pass_of
-from silicast.scenario.answers.inference.answerer import batch_deployment, lengths_of
+from silicast.scenario.answers.inference.answerer import batch_deployment, cached_of, lengths_of
 from silicast.scenario.answers.training.training_runs import run_of
 from silicast.scenario.decode import Scenario, load
 from silicast.scenario.kernels.kernel_table_of import kernel_table_of
@@ -113,7 +113,8 @@ def _inference(scenario: Scenario) -> Iterator[UsedKernel]:
     work = scenario.workload
     assert isinstance(work, InferenceWorkload)
     deployment, framework, _ = batch_deployment(scenario)
-    prefill, decode = batch_steps(deployment, lengths_of(work), work.output_len, framework)
+    cached = cached_of(work, deployment.model, framework)
+    prefill, decode = batch_steps(deployment, lengths_of(work), work.output_len, framework, cached)
     first = prefill.states.chosen(prefill.rows)
     yield from _of_steps(prefill.model, first, np.ones(1))
     if work.output_len > 1 and len(decode.rows):

@@ -21,6 +21,7 @@ MAX_DEGREE = 65_536
 MAX_GPUS = 1_000_000
 
 Tokens = Annotated[int, Meta(ge=1, le=MAX_TOKENS)]
+Past = Annotated[int, Meta(ge=0, le=MAX_TOKENS)]
 Batch = Annotated[int, Meta(ge=1, le=MAX_BATCH)]
 Size = Annotated[int, Meta(ge=1, le=MAX_SIZE)]
 Count = Annotated[int, Meta(ge=1, le=MAX_BATCH)]

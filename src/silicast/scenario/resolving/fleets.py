@@ -30,7 +30,7 @@ KEPT = 0.7
 
 
 def check_host_memory(fleet: Fleet) -> list[str]:
-    """Remarks on what caches take of their hosts' memory.
+    """Remarks on what caches and weights take of their hosts' memory.
 
     Raises:
         SilicastError: they take more than a node has.
@@ -41,14 +41,17 @@ def check_host_memory(fleet: Fleet) -> list[str]:
         known = machine.host.memory_gb
         if not taken:
             continue
-        share = f"the KV cache takes {taken:.4g} GB of the host's memory on each node"
+        what = (
+            "weights and caches take" if pool.deployment.policy.host_bytes else "the KV cache takes"
+        )
+        share = f"{what} {taken:.4g} GB of the host's memory on each node"
         if not known:
             remarks.append(f"{share}; how much {machine.host.cpu} has is not known: host.memory_gb")
         elif taken > known:
             raise SilicastError(
                 f"{share}, which has {known:.4g} GB",
                 field="engine.options",
-                hint="a smaller size of the host's cache or swap space, or host.memory_gb",
+                hint="a smaller size of the host's cache, swap space or weights, or host.memory_gb",
             )
         elif taken > KEPT * known:
             remarks.append(f"{share}, which has {known:.4g} GB in all")
@@ -59,7 +62,9 @@ def _node_gb(pool: ReplicaPool) -> float:
     """On the fullest node; pools are on nodes of their own."""
     plan, links = pool.deployment.plan, pool.deployment.machine.links
     ranks = plan.gpus // plan.attention_dp
-    return host_bytes(pool.spec) / ranks * min(links.gpus_per_node, pool.gpus) / 1e9
+    held = pool.deployment.policy.host_bytes
+    each = host_bytes(pool.spec) / ranks + held
+    return each * min(links.gpus_per_node, pool.gpus) / 1e9
 
 
 LORA = (

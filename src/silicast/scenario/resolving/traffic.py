@@ -63,6 +63,8 @@ def _traffic(w: ServingWorkload, seed: int, folder: Path, field: str, open_count
     trace = _trace(w, folder, f"{field}.arrival")
     base = None if trace is None else trace.requests
     count = _count(w, open_count, field) if base is None else len(base)
+    warm_up = _warm_up(w, field)
+    count += warm_up
     steady = trace is None and shows_steady_state(w)
     even = steady and w.arrival.exact_rate is not False
     new = _lengths(w.input_len, w, count, seed, INPUTS, f"{field}.input_len", even=even)
@@ -94,6 +96,7 @@ def _traffic(w: ServingWorkload, seed: int, folder: Path, field: str, open_count
         0 if turns.users else w.arrival.concurrency or 0,
         content,
         steady=steady,
+        warm_up=warm_up,
     )
     return Traffic(made, _remarks(w, trace))
 
@@ -118,6 +121,24 @@ def _count(w: ServingWorkload, open_count: int, field: str) -> int:
     if w.requests is not None:
         return w.requests
     return REQUESTS_PER_CLIENT * (w.arrival.concurrency or 0) or open_count
+
+
+def _warm_up(w: ServingWorkload, field: str) -> int:
+    """Requests that are answered before the run that is measured.
+
+    Raises:
+        SilicastError: the traffic has no such run before it.
+    """
+    count, problem, hint = w.warm_up_requests or 0, "", ""
+    if shows_steady_state(w):
+        problem, hint = "statistics of a steady state leave out its warm-up", "state requests too"
+    elif w.sessions is not None or w.arrival.kind == "trace" or w.arrival.rows or w.arrival.path:
+        problem, hint = "traces and sessions have no run before theirs", "leave it out"
+    elif w.arrival.stages:
+        problem, hint = "the stages say how many", "add a stage"
+    if count and problem:
+        raise SilicastError(problem, field=f"{field}.warm_up_requests", hint=hint)
+    return count
 
 
 def _stages(a: ArrivalTable, turns: int) -> list[RateStage]:

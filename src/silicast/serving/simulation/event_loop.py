@@ -123,6 +123,10 @@ class Simulation:
         self._sends_ns, self._takes_ns = [0] * len(specs), [0] * len(specs)
         self._moving: dict[int, tuple[Replica, Replica]] = {}
         self._events: list[tuple[int, int, int]] = []
+        self._warming, self._measured_ns = requests.warm_up, 0
+        if self._warming:
+            later = np.arange(len(requests)) >= self._warming
+            held = later if held is None else held | later
         order = np.argsort(requests.arrival_ns, kind="stable")
         self._order = (order if held is None else order[~held[order]]).tolist()
         # single numbers of these are read quicker than of arrays
@@ -220,7 +224,19 @@ class Simulation:
         self.records.end_ns = int(self.records.done_ns.max())
         if requests.steady:
             self.records.window_ns = steady_window(self.records)
+        elif requests.warm_up:
+            self.records.window_ns = self._measured_ns, self.records.end_ns + 1
         return self.records
+
+    def _measure(self, now_ns: int) -> None:
+        """The last request of the warm-up is answered: the others come from now on."""
+        self._measured_ns = now_ns
+        self.records.forget_gaps()
+        first = self.requests.warm_up
+        begin_ns = int(self.requests.arrival_ns[first:].min())
+        for request in range(first, len(self.requests)):
+            time_ns = now_ns + self._arrival[request] - begin_ns
+            heapq.heappush(self._events, (time_ns, _SEND, request))
 
     def _arrive(self, replica: Replica, request: int, now_ns: int) -> None:
         time_ns, number = self._ended  # ends at one time are taken by number
@@ -300,6 +316,10 @@ class Simulation:
         self._in_flight -= 1
         if self.done is not None:
             self.done(request, now_ns)
+        if request < self.requests.warm_up:
+            self._warming -= 1
+            if not self._warming:
+                self._measure(now_ns)
         for later in self._later.get(request, ()):
             time_ns = now_ns + int(self.requests.pause_ns[later])
             time_ns = max(time_ns, int(self.requests.arrival_ns[later]))

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import final
 
 from silicast.composition.memory.memory import GIB, LaunchMemory, launch_memory
-from silicast.composition.memory.memory_advice import less_on_device
+from silicast.composition.memory.memory_advice import less_on_device, weights_on_host
 from silicast.composition.passes.deployment import Deployment
 from silicast.core.errors import SilicastError
 from silicast.core.monotone import largest
@@ -89,7 +89,9 @@ class ServerStart:
         parts = memory.parts
         taken = ", ".join(f"{words} {parts[n]:.2f}" for n, words in _WORDS.items() if n in parts)
         what = f"a KV cache of {tokens} tokens (max_model_len)" if tokens else "a KV cache"
-        remedies = list(self._remedies(tokens))
+        remedies = list(self._remedies(tokens)) or weights_on_host(
+            deployment, lambda other: replace(self, deployment=other).holds(tokens)
+        )
         hint = f"it starts with {' or '.join(remedies)}" if remedies else ""
         raise SilicastError(
             f"{deployment.engine.name} does not start with {deployment.model.name} on "

@@ -63,7 +63,7 @@ def rates(records: Records) -> dict[str, float]:
     the queue does not grow, else what was answered in the window.
     """
     rows, span = records.finished, span_s(records)
-    if records.window_ns is not None:
+    if records.window_ns is not None and records.requests.steady:
         if keeps_up(records):
             rows, span = records.answered, offered_span_s(records)
         else:

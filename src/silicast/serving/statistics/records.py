@@ -170,6 +170,10 @@ class Records:
         whole.window_ns = None
         return whole
 
+    def forget_gaps(self) -> None:
+        """Gaps so far are not counted."""
+        self._gaps = [Gaps() for _ in self._gaps]
+
     def gaps_at(self, now_ns: int) -> Gaps:
         """Where gaps that end now are noted."""
         return self._gaps[min(now_ns // self._bin_ns, len(self._gaps) - 1)]

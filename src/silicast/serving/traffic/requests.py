@@ -57,6 +57,8 @@ class Requests:
         lora: adapter of each request; None = none has one.
         steady: statistics are of the steady state (:mod:`silicast.serving.statistics.steady`), not
             of the run from its first request to its last token.
+        warm_up: the first so many are a run before: the others are sent when all of them are
+            answered, and statistics are of the others.
 
     Raises:
         ValueError: arrays of different lengths, or numbers out of range.
@@ -75,6 +77,7 @@ class Requests:
     content: Content | None = None
     lora: I64 | None = field(default=None)
     steady: bool = False
+    warm_up: int = 0
 
     def __post_init__(self) -> None:
         """Checks what the event loop relies on."""
@@ -88,6 +91,8 @@ class Requests:
             raise ValueError("a time or a limit below zero")
         if (self.after >= np.arange(count)).any() or self.after.min() < -1:
             raise ValueError("a request waits for one that comes later")
+        if not 0 <= self.warm_up < count:
+            raise ValueError("no request is left to measure")
 
     @property
     def longest_tokens(self) -> int:

@@ -16,6 +16,7 @@ from silicast.workload.mixers._mixer import mixer_named, mixers
 from silicast.workload.models.model import LayerKind, ModelConfig
 from silicast.workload.models.model_weights import (
     input_weights,
+    layer_weights,
     mtp_weights,
     output_weights,
     weights_of_layers,
@@ -93,8 +94,24 @@ def weight_bytes(
             count * weight.local_bytes(shard, precision, policy.expert_multiples)
             for weight, count in _stage_weights(model, plan, number, policy)
         )
+        - host_weight_bytes(model, plan, precision, number, policy)
         for number in stages
     )
+
+
+def host_weight_bytes(
+    model: ModelConfig, plan: Plan, precision: Precision, stage: int, policy: ParallelPolicy
+) -> int:
+    """Of the weights of a rank of a stage, the bytes that ``policy.host_bytes`` leaves to the host:
+    tensors of its first layers, one after the other, until they are as many.
+    """
+    shard, held = shard_of(model, plan, policy), 0
+    for layer in range(*policy.stages(model.layers, plan)[stage]):
+        for weight in layer_weights(model, model.kind(layer)):
+            if held >= policy.host_bytes:
+                return held
+            held += weight.local_bytes(shard, precision, policy.expert_multiples)
+    return held
 
 
 def kv_bytes_per_token(

@@ -58,6 +58,8 @@ class ParallelPolicy:
         host_layers: first layers whose weights and cache are in the host's memory.
         host_expert_layers: first layers whose routed experts are.
         host_table: so is a table of embeddings of its own.
+        host_bytes: of the weights of each stage's first layers on one rank, how much is; the cache
+            stays on the device.
     """
 
     gathers_dense: bool = False
@@ -70,11 +72,12 @@ class ParallelPolicy:
     host_layers: int = 0
     host_expert_layers: int = 0
     host_table: bool = False
+    host_bytes: int = 0
 
     @property
     def without_host(self) -> ParallelPolicy:
         """The same with everything on the device."""
-        return replace(self, host_layers=0, host_expert_layers=0, host_table=False)
+        return replace(self, host_layers=0, host_expert_layers=0, host_table=False, host_bytes=0)
 
     def on_device(self, first: int, last: int) -> range:
         """Of layers first..last-1, those that are not in the host's memory."""

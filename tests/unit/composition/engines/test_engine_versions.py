@@ -292,3 +292,21 @@ def test_every_release_says_in_words_what_it_does_otherwise() -> None:
 def test_an_engine_carries_the_release_that_was_stated() -> None:
     vllm = find_engine("vllm")
     assert [as_of(vllm, v).release for v in ("", "v0.13.0", "0.7.3")] == ["", "0.13.0", "0.7.3"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "name"),
+    [
+        ("vllm", "cudagraph_capture_sizes"),
+        ("vllm", "compilation_config.cudagraph_capture_sizes"),
+        ("sglang", "cuda_graph_bs"),
+        ("trtllm", "cuda_graph_config.batch_sizes"),
+    ],
+)
+def test_captured_sizes_may_be_listed_on_any_board(engine: str, name: str) -> None:
+    stated = with_options(find_engine(engine), {name: [64, 1, 8, 8]})
+    for board in ("RTX 4090", "B200"):
+        assert captured_sizes(stated, find_device(board), 1) == (1, 8, 64)
+    for wrong in ([], 8, ["many"], [0]):
+        with pytest.raises(SilicastError, match="cudagraph_capture_sizes"):
+            with_options(find_engine(engine), {name: wrong})

@@ -72,6 +72,14 @@ def test_every_form_means_the_same_runs(tmp_path: Path, text: str) -> None:
     assert partly.scenario["engine"]["options"]["n_gpu_layers"] == 20
 
 
+def test_a_prompt_behind_cached_tokens_is_a_batch_with_a_cached_depth(tmp_path: Path) -> None:
+    test = {"n_gpu_layers": 99, "n_prompt": 512, "n_gen": 0, "n_depth": 4096, "avg_ts": 8192.0}
+    (run,) = imported(tmp_path, json.dumps([{**SHARED, **test}]))
+    assert run.metrics == {"prefill_ms": pytest.approx(62.5)}
+    lengths = {"batch": 1, "input_len": 512, "output_len": 1, "cached_len": 4096}
+    assert run.scenario["workload"] == lengths
+
+
 def test_a_run_without_layers_on_the_device_is_listed(tmp_path: Path) -> None:
     text = as_lines().replace('"n_gpu_layers": 20', '"n_gpu_layers": 0')
     apart = imported(tmp_path, text)[2]

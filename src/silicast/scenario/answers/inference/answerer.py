@@ -195,8 +195,10 @@ class InferenceAnswerer(Answerer):
         work = scenario.workload
         assert isinstance(work, InferenceWorkload)
         deployment, framework, _ = batch_deployment(scenario)
-        lengths = lengths_of(work)
-        return trace_static_batch(deployment, lengths, work.output_len, framework=framework)
+        lengths, cached = lengths_of(work), cached_of(work, deployment.model, framework)
+        return trace_static_batch(
+            deployment, lengths, work.output_len, framework=framework, cached=cached
+        )
 
 
 @final
@@ -209,6 +211,7 @@ class _ResolvedBatch:
     deployment: Deployment
     framework: Framework | None
     lengths: list[int]
+    cached: int
     warnings: list[str]
 
 
@@ -221,15 +224,16 @@ def _prepared(scenario: Scenario) -> _ResolvedBatch:
     deployment, framework, warnings = batch_deployment(scenario)
     lengths = lengths_of(work)
     check_generates(deployment.model, work)
-    warnings += _too_long(deployment.model, max(lengths), work.output_len)
-    return _ResolvedBatch(scenario, work, deployment, framework, lengths, warnings)
+    cached = cached_of(work, deployment.model, framework)
+    warnings += _too_long(deployment.model, cached + max(lengths), work.output_len)
+    return _ResolvedBatch(scenario, work, deployment, framework, lengths, cached, warnings)
 
 
 def _answered(one: _ResolvedBatch, steps: _Steps | None = None) -> Answer:
     """The answer; ``steps``: those of its batch, if they are known."""
     deployment, lengths, warnings = one.deployment, one.lengths, list(one.warnings)
     static_batch = predict_static_batch(
-        deployment, lengths, one.work.output_len, one.framework, steps
+        deployment, lengths, one.work.output_len, one.framework, steps, one.cached
     )
     near = any(steps.model.kernels_domain != "in" for steps in static_batch.steps)
     if near and deployment.device.structure is None:  # else its models say so
@@ -245,7 +249,8 @@ def _answered(one: _ResolvedBatch, steps: _Steps | None = None) -> Answer:
     step_tokens = deployment.policy.chunk_tokens
     if 0 < step_tokens < group and not deployment.engine.memory.cuts_static_batches:
         reply.why["one_pass"] = {"tokens": group, "step_tokens": step_tokens}
-    if room := batch_room(deployment, lengths, one.work.output_len, one.framework):
+    held = [one.cached + length for length in lengths]
+    if room := batch_room(deployment, held, one.work.output_len, one.framework):
         reply.why["room"] = room
     if deployment.model.moe is not None or deployment.plan.attention_dp > 1:
         from silicast.composition.passes.deployment import imbalance
@@ -275,7 +280,7 @@ def _steps_of(part: Sequence[_ResolvedBatch]) -> Sequence[_Steps | None]:
         return [None] * len(part)
     batches = [(one.lengths, one.work.output_len) for one in part]
     try:
-        return steps_together(part[0].deployment, batches)
+        return steps_together(part[0].deployment, batches, [one.cached for one in part])
     except SilicastError:  # each says what is wrong
         return [None] * len(part)
 
@@ -293,6 +298,25 @@ def check_generates(model: ModelConfig, work: InferenceWorkload) -> None:
 def lengths_of(work: InferenceWorkload) -> list[int]:
     """Tokens of each prompt."""
     return work.input_lens or [work.input_len or 1] * (work.batch or 1)
+
+
+def cached_of(
+    work: InferenceWorkload, model: ModelConfig, framework: Framework | None = None
+) -> int:
+    """Tokens of each sequence before its prompt.
+
+    Raises:
+        SilicastError: the model keeps no such cache, or a framework runs its code.
+    """
+    cached = work.cached_len or 0
+    if not cached or (model.causal and model.encoder is None and framework is None):
+        return cached
+    raise SilicastError(
+        f"{model.name} keeps no cache of earlier tokens here",
+        kind="unsupported",
+        field="workload.cached_len",
+        hint="leave it out; a decoder under an engine of kind serving has one",
+    )
 
 
 def batch_deployment(scenario: Scenario) -> tuple[Deployment, Framework | None, list[str]]:

@@ -25,6 +25,7 @@ from silicast.hardware.catalog import device_of
 from silicast.scenario.answer import Answer, Belief, Reply, answer, refusal
 from silicast.scenario.answers.inference.answerer import (
     batch_deployment,
+    cached_of,
     cost_per_million,
     lengths_of,
 )
@@ -219,10 +220,12 @@ def _smallest(tree: Tree) -> dict[str, int]:
         return {}
     work = scenario.workload
     assert isinstance(work, InferenceWorkload)
-    lengths = lengths_of(work)
-    plan = smallest_plan(
-        deployment, lambda each: not batch_memory(each, lengths, work.output_len, framework).excess
-    )
+    lengths, cached = lengths_of(work), cached_of(work, deployment.model, framework)
+
+    def fits(each: Deployment) -> bool:
+        return not batch_memory(each, lengths, work.output_len, framework, cached).excess
+
+    plan = smallest_plan(deployment, fits)
     return {} if plan is None else {"tp": plan.tp, "pp": plan.pp}
 
 

@@ -94,7 +94,8 @@ class PreparedServing:
             simulated: the same requests, where something else has simulated them.
         """
         served = self.served
-        simulated = simulated or Simulated(served.fleet, served.simulate, begin=served.begin)
+        begin = None if served.requests.warm_up else served.begin
+        simulated = simulated or Simulated(served.fleet, served.simulate, begin=begin)
         reply = simulated.answer(served.metrics_of, self._warnings)
         if only_bounds:
             return bounds_alone(reply)

@@ -263,6 +263,8 @@ class Served:
         window = self.records.window_ns
         if window is None:
             return {}
+        if not self.requests.steady:
+            return {"warm_up": {"requests": self.requests.warm_up}}
         sent = self.records.sent_ns
         steady = {
             "seconds": round((window[1] - window[0]) * 1e-9, 6),
