@@ -23,7 +23,13 @@ from silicast.scenario.resolving.fleets import fleet_of
 from silicast.scenario.resolving.traffic import OPEN_REQUESTS, traffic_of
 from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.workloads import ArrivalTable, CapacityWorkload, ServingWorkload
-from silicast.serving.capacity.capacity import LEAST_RATE, MOST_RATE, TrafficLoads, enough_requests
+from silicast.serving.capacity.capacity import (
+    LEAST_RATE,
+    MOST_RATE,
+    OF_MEANS,
+    TrafficLoads,
+    enough_requests,
+)
 from silicast.serving.capacity.edge import ObjectiveEdge, edge_rate
 from silicast.serving.capacity.knee import estimated_knee
 from silicast.serving.capacity.objective import LatencyObjective
@@ -108,7 +114,7 @@ class CapacitySearch:
         self._size: FleetSize | None = None
         self._cached = 0.0
         self._edge: ObjectiveEdge | None = None
-        self._arriving = len(traffic)
+        self._arriving = self._of_draw = len(traffic)
         self.outcome = self._search()
         self._per_joule = self._efficiency() if work.objective == "max_tokens_per_joule" else 0.0
 
@@ -248,11 +254,7 @@ class CapacitySearch:
         return replace(loads, requests=requests, tried={})
 
     def _fewest(self) -> CarriedLoad:
-        """The fewest devices, or the cheapest, that carry two draws of a steady state together."""
-        loads = self._loads
-        if loads.requests.steady:
-            second = self._drawn(loads, len(loads.requests), 1)
-            self._loads = replace(loads, others=(second,))
+        """The fewest devices, or the cheapest."""
         self._size = FleetSize(self._fleet, self.work, self._loads, self._coarse())
         fleet, carried = self._size.smallest()
         if not carried:
@@ -289,7 +291,8 @@ class CapacitySearch:
         Args:
             near: a rate near the edge; most: that the fleet carries at all.
         """
-        loads, count = self._loads, len(self._loads.requests)
+        loads, shown = self._loads, len(self._loads.requests)
+        self._of_draw = count = min(max(self._arriving, OF_MEANS), shown)
         drawn = 0
 
         def excess_at(rate_per_s: float) -> dict[str, float]:
@@ -300,7 +303,7 @@ class CapacitySearch:
             loads.tried[rate_per_s] = max(excess.values()) <= 0.0
             return excess
 
-        self._edge = edge = edge_rate(near, excess_at)
+        self._edge = edge = edge_rate(near, excess_at, count / shown)
         at = min(edge.rate_per_s, most)
         rate = max(at * (1.0 - edge.margin), LEAST_RATE)
         met = max((each for each, met in loads.tried.items() if met), default=0.0)
@@ -322,7 +325,7 @@ class CapacitySearch:
         loads, count = self._loads, min(len(self._loads.requests), self._arriving)
         if count < COARSE * FEWEST:
             return loads
-        return replace(loads, requests=loads.requests.first(count // COARSE), others=(), tried={})
+        return replace(loads, requests=loads.requests.first(count // COARSE), tried={})
 
     def _most_users(self) -> CarriedLoad:
         loads, specs = self._loads, self._fleet.specs
@@ -487,7 +490,8 @@ class CapacitySearch:
     def _edge_why(self) -> dict[str, Any]:
         if self._edge is None:
             return {}
-        return {"edge": asdict(self._edge) | {"requests": len(self._loads.requests)}}
+        counts = {"requests": self._of_draw, "requests_of_run": len(self._loads.requests)}
+        return {"edge": asdict(self._edge) | counts}
 
     def _tried(self) -> list[list[Any]]:
         """Loads, or numbers of replicas, and whether they are carried."""
