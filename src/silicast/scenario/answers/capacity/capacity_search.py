@@ -161,6 +161,28 @@ class CapacitySearch:
         judged = served.judged(reply.metrics)
         return msgspec.structs.replace(reply, metrics=metrics | reply.metrics | judged)
 
+    def tightest(self) -> tuple[str, float, float]:
+        """What one request at a time takes of the limit that it comes nearest to: statistic, value
+        and limit in milliseconds; without a limit nothing of an infinite one.
+        """
+        values = self.alone_ms(self._fleet)
+        if not values:
+            return "", 0.0, math.inf
+        name = max(values, key=lambda each: values[each] / self._objective.limit(each))
+        return name, values[name], self._objective.limit(name)
+
+    def alone_ms(self, fleet: Fleet) -> dict[str, float]:
+        """Statistics that have limits, of one request at a time on a fleet."""
+        return self._objective.values(fleet.serve(self._loads.alone()))
+
+    def remark(self, line: str) -> None:
+        """Adds a warning to the answer."""
+        self._warnings.append(line)
+
+    def fleet_as(self, scenario: Scenario) -> Fleet:
+        """The fleet of another scenario, launched for the same requests."""
+        return fleet_of(scenario, self._expected())[0]
+
     def _expected(self) -> Expected:
         """What the engines are launched for: prompts as long as these, at any load."""
         traffic = self.work.traffic
