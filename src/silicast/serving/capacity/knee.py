@@ -14,6 +14,7 @@ from typing import final
 import numpy as np
 
 from silicast.serving.simulation.event_loop import ReplicaSpec
+from silicast.serving.statistics.records import NANO
 from silicast.serving.traffic.requests import Requests
 
 
@@ -50,7 +51,8 @@ def estimated_knee(
 
     With B sequences in flight, each of them takes its prefill and, of every decode step, one
     B-th: X(B) = 1 / (prefill + steps x step(B) / B) requests a second, B / X(B) seconds each
-    (Little). Bursts are left out: a simulated curve bends a little earlier.
+    (Little), but no more than the front of a replica takes in, one request after the other. Bursts
+    are left out: a simulated curve bends a little earlier.
 
     Args:
         replicas: over which requests spread.
@@ -66,10 +68,11 @@ def estimated_knee(
     prefill_s = prompt_s(spec, prompt, min(round(cached * prompt), prompt - 1))
     priced = sorted({min(1 << power, most) for power in range(most.bit_length() + 1)})
     steps_s = [_step_s(spec, flight, middle) for flight in priced]
+    front_s = (spec.front_ns + spec.front_token_ns * prompt) * NANO * spec.groups
     items = []
     for flight in _flights(most):  # straight between doublings
         step_s = float(np.interp(flight, priced, steps_s))
-        rate = 1.0 / (prefill_s + steps * step_s / flight)
+        rate = 1.0 / max(prefill_s + steps * step_s / flight, front_s)
         items.append((rate * rate / flight, rate, flight))
     scale = spec.groups * replicas
     _, rate, flight = max(items)
