@@ -17,6 +17,7 @@ REASONS = {
     "kv_cache": "the KV cache holds no more",
     "sequences": "the engine runs no more at once",
     "saturation": "steps of the largest batch answer no more",
+    "front": "the server's front takes in no more, one request after the other",
     "search": "no more devices were tried",
 }
 

@@ -26,12 +26,14 @@ class Knee:
     Attributes:
         rate_per_s, concurrency: at the knee.
         most_per_s, most_concurrency: at saturation.
+        by_front: saturation is that of the replicas' fronts, not of their steps.
     """
 
     rate_per_s: float
     concurrency: float
     most_per_s: float
     most_concurrency: float
+    by_front: bool = False
 
 
 def knee_of(throughput: Sequence[float], latency: Sequence[float]) -> int:
@@ -77,7 +79,8 @@ def estimated_knee(
     scale = spec.groups * replicas
     _, rate, flight = max(items)
     top, full = max((rate, -flight) for _, rate, flight in items)
-    return Knee(rate * scale, flight * scale, top * scale, -full * scale)
+    by_front = top * front_s >= 1.0 - 1e-9
+    return Knee(rate * scale, flight * scale, top * scale, -full * scale, by_front)
 
 
 def _step_s(spec: ReplicaSpec, flight: int, cached: int) -> float:

@@ -81,7 +81,7 @@ class CarriedLoad:
     Attributes:
         bracket: of loads; requests: of the one that is carried, or one at a time if none is.
         fleet: that carries it.
-        limited_by: "objective", "saturation", "kv_cache", "sequences" or "search".
+        limited_by: "objective", "saturation", "front", "kv_cache", "sequences" or "search".
     """
 
     bracket: Bracket
@@ -114,6 +114,7 @@ class CapacitySearch:
         self._size: FleetSize | None = None
         self._cached = 0.0
         self._edge: ObjectiveEdge | None = None
+        self._by_front = False
         self._arriving = self._of_draw = len(traffic)
         self.outcome = self._search()
         self._per_joule = self._efficiency() if work.objective == "max_tokens_per_joule" else 0.0
@@ -303,7 +304,7 @@ class CapacitySearch:
             return self._none()
         rate = bracket.carried
         full = self._edge.rate_per_s >= most if self._edge else math.isinf(bracket.broken)
-        limited = "saturation" if full else "objective"
+        limited = ("front" if self._by_front else "saturation") if full else "objective"
         return CarriedLoad(bracket, loads.at_rate(rate), self._fleet, limited)
 
     def _steady_edge(self, near: float, most: float) -> Bracket:
@@ -341,6 +342,7 @@ class CapacitySearch:
             return MOST_RATE
         requests, count = self._loads.requests, len(specs)
         knee = estimated_knee(specs[0], requests, count, cached=self._cached)
+        self._by_front = knee.by_front
         return max(min(knee.most_per_s, MOST_RATE), LEAST_RATE)
 
     def _coarse(self) -> TrafficLoads:
