@@ -87,9 +87,9 @@ def side_by_side(head: str, task: str, replies: Mapping[str, Reply]) -> Renderab
             error = reply["error"]
             hint = f" ({error['hint']})" if error["hint"] else ""
             parts.append(Text(f"{name}: {error['message']}{hint}", "yellow"))
-    peaks = {name: peak_lines(each["why"], _mfu(each)) for name, each in answers.items()}
+    peaks = {name: peak_lines(answers[name]["why"], _mfu(answers[name])) for name in order}
     parts += [Text(line) for line in _whose(peaks)]
-    warnings = {name: each["warnings"] for name, each in answers.items()}
+    warnings = {name: answers[name]["warnings"] for name in order}
     parts += [Text(f"warning: {line}", "yellow") for line in _whose(warnings)]
     return Group(*parts)
 
