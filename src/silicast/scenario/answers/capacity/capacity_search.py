@@ -314,8 +314,8 @@ class CapacitySearch:
         Args:
             near: a rate near the edge; most: that the fleet carries at all.
         """
-        loads, shown = self._loads, len(self._loads.requests)
-        self._of_draw = count = min(max(self._arriving, OF_MEANS), shown)
+        loads, whole = self._loads, len(self._loads.requests)
+        self._of_draw = count = min(max(self._arriving, OF_MEANS), whole)
         drawn = 0
 
         def excess_at(rate_per_s: float) -> dict[str, float]:
@@ -326,7 +326,7 @@ class CapacitySearch:
             loads.tried[rate_per_s] = max(excess.values()) <= 0.0
             return excess
 
-        self._edge = edge = edge_rate(near, excess_at, count / shown)
+        self._edge = edge = edge_rate(near, excess_at, count / whole)
         at = min(edge.rate_per_s, most)
         rate = max(at * (1.0 - edge.margin), LEAST_RATE)
         met = max((each for each, met in loads.tried.items() if met), default=0.0)
