@@ -169,6 +169,15 @@ def offered_and_answered(draw: Draw) -> Pair:
     return dict(zip(names, (rate, tokens), strict=True)), _estimates(answer, *names)
 
 
+def below_the_knee(draw: Draw) -> Pair:
+    """A load at nine tenths of the knee that an answer names is answered as it comes."""
+    table = _served(draw, 1.0, model=draw.choice((*SMALL, "Qwen3-8B")))
+    rate = 0.9 * silicast.predict(table).why["knee"]["rate_per_s"]
+    arrival = {"kind": "poisson", "rate_per_s": rate}
+    answer = _with(table, workload={**table["workload"], "arrival": arrival})
+    return {"requests_per_s": rate}, _estimates(answer, "requests_per_s")
+
+
 def twice_the_replicas(draw: Draw) -> Pair:
     """Requests with equal gaps on one replica, and twice as many on two."""
     rate, seed = draw.uniform(1.0, 8.0), draw.randrange(1 << 30)
@@ -464,6 +473,7 @@ LAWS: tuple[Law, ...] = (
     prefill_under_load,
     same_answer_everywhere,
     swept_and_alone,
+    below_the_knee,
 )
 
 

@@ -31,4 +31,5 @@ def test_more_work_is_not_quicker_and_more_cores_are_not_slower(seed: int) -> No
     assert (of_time > DIPS[0]).mean() <= RARE, dipped
     moving = [each for each in dipped if each["family"] in MOVING and each["kind"] == "simt"]
     assert not [each for each in moving if each["grown"] == CORES]
+    assert not [e for e in dipped if e["kind"] == "vector_cpu" and e["grown"] == CORES], dipped
     assert all(each["dip"] <= CORRECTED for each in moving), moving

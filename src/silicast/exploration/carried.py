@@ -216,6 +216,6 @@ class DeployedReplica:
     def most(self, tpot_s: float) -> int:
         """The most users under a limit, up to what fits and is asked for; 0 = not even one."""
         most = min(self.room, self.demand.users)
-        if self.at(most).tpot_s.estimate <= tpot_s:
+        if self.at(most).token_s <= tpot_s:
             return most
-        return largest(lambda users: tpot_s - self.at(users).tpot_s.estimate, most - 1, guess=1)
+        return largest(lambda users: tpot_s - self.at(users).token_s, most - 1, guess=1)

@@ -26,8 +26,11 @@ def test_each_device_has_the_answer_that_it_has_alone(
     for each in replies["h100,l4"]:
         assert each["metrics"] == replies[each["device"]]["metrics"]
     assert main([*asked.split(), "--device", "l4,h100"]) == 0
-    lines = [line for line in capsys.readouterr().out.splitlines() if line[:2] in ("h1", "l4")]
-    assert [line.split()[0] for line in lines] == ["h100", "l4"]  # the best first
+    words = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [each[0] for each in words if each[:1] in (["h100"], ["l4"])] == [
+        "h100",
+        "l4",
+    ]  # best first
 
 
 def test_one_that_cannot_answer_says_why_beside_the_others(

@@ -48,3 +48,14 @@ def test_plans_grow_and_the_smallest_that_fits_is_taken() -> None:
     assert plan is not None
     assert plan.gpus == 4
     assert smallest_plan(ONE, lambda _: False) is None
+
+
+def test_users_who_wait_for_a_front_have_the_speed_of_their_whole_answer() -> None:
+    """5 ms a request: 200 users have their 20 tokens in a second, which is 20 a second each."""
+    small = Deployment.from_model(
+        find_model("Llama-3.2-1B"), find_device("h100"), find_engine("vllm")
+    )
+    result = fewest_devices(small, UserDemand(400, 0.05, 500, 20), searches=False)
+    assert result.replicas == 2
+    assert result.loop.token_s == pytest.approx(0.05)
+    assert result.loop.tpot_s.estimate < 0.01

@@ -260,3 +260,21 @@ def test_a_board_that_nobody_measured_carries_something_for_sure() -> None:
     tree = {"task": "capacity", "model": "Llama-3.1-8B", "device": "L4", "workload": work}
     rate = run(decode(tree)).metrics["max_rate_per_s"]
     assert 0.2 * rate.estimate < rate.p05 < rate.estimate < rate.p95 < 5.0 * rate.estimate
+
+
+def test_one_that_fills_a_limit_alone_names_a_degree_with_room() -> None:
+    """Alone a token takes 11 ms on an L4; the remedy, applied, carries more a device."""
+    traffic = {
+        "arrival": {"kind": "poisson", "rate_per_s": 1.0},
+        "requests": 40,
+        "input_len": 400,
+        "output_len": 20,
+    }
+    fields = {"objective": "max_rate", "slo": {"tpot_mean_ms": 11.6}, "traffic": traffic}
+    table = {"task": "capacity", "model": "Llama-3.2-1B", "device": "l4", "workload": fields}
+    narrow, wide = (run(decode({**table, **plan})) for plan in ({}, {"parallel": {"tp": 2}}))
+    (line,) = (each for each in narrow.warnings if "hardly any load" in each)
+    assert "with tp = 2 it has" in line
+    carried = [each.metrics["max_rate_per_s"].estimate for each in (narrow, wide)]
+    assert carried[1] > 2.0 * carried[0]
+    assert not any("hardly any load" in each for each in wide.warnings)

@@ -9,6 +9,9 @@ does not mix:
     stretch = chunks of the prompt: (step with the chunk - step without), or the prefill itself
     share = decoding / (prefill + decoding), of a request's lifetime
 
+No more requests a second come in than the server's front, one process, takes one by one: where
+fewer clients than there are make as many, these alone are decoded at once, and the others wait.
+
 The clients must not be in step with each other, which varied lengths see to, and few: then prompts
 seldom meet. For many clients the queue has to be simulated.
 """
@@ -16,7 +19,7 @@ seldom meet. For many clients the queue has to be simulated.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -26,6 +29,7 @@ from silicast.composition.power.energy import WorkEnergy, work_energy
 from silicast.composition.step.states import BatchStates
 from silicast.composition.step.step import StepModel, StepTimes, step_model
 from silicast.composition.timeline.breakdown import Breakdown
+from silicast.core.monotone import largest
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import Prediction, Quantity
 
@@ -42,6 +46,7 @@ class ClosedLoop:
         first_s: from a request to its first token, where it need not wait for another one.
         tokens_per_s: output tokens of all clients.
         steps: of :attr:`deployment`: one that only decodes, then those that a prompt takes.
+        running: clients whose requests are past the front.
     """
 
     clients: int
@@ -53,12 +58,24 @@ class ClosedLoop:
     deployment: Deployment
     output: int
     steps: tuple[StepTimes, ...]
+    running: int
+
+    @property
+    def token_s(self) -> float:
+        """Seconds a token that a client sees: of tokens after the first, or of all that it gets
+        where it waits for the front.
+        """
+        if self.running == self.clients:
+            return self.tpot_s.estimate
+        return self.clients / self.tokens_per_s.estimate
 
     def prompt_wait_s(self) -> float:
         """What a prompt waits in the mean for those before it, if they come at random times: the
         queue of one server whose work always takes as long (Pollaczek and Khinchine, M/D/1), and at
-        most all other prompts.
+        most all other prompts. None where they come from the front one by one.
         """
+        if self.running < self.clients:
+            return 0.0
         each_s = max(self.first_s.estimate - self.decode.seconds, 0.0)
         busy = min(self.tokens_per_s.estimate / self.output * each_s, 1.0)
         most_s = (self.clients - 1) * each_s
@@ -75,7 +92,7 @@ class ClosedLoop:
         decode, *mixed = (float(model.kernels_j(each)[0]) for each in self.steps)
         beside = decode if self.deployment.policy.mixes_prefill else 0.0
         prompt = sum(max(each - beside, 0.0) for each in mixed)
-        return decode / self.clients + prompt / self.output
+        return decode / self.running + prompt / self.output
 
     def energy(self) -> WorkEnergy | None:
         """Of an output token, all devices together, and the power of one while it works; None where
@@ -115,6 +132,7 @@ def closed_loop(deployment: Deployment, clients: int, prompt: int, output: int) 
         deployment=deployment,
         output=output,
         steps=loop.times,
+        running=loop.running,
     )
 
 
@@ -158,9 +176,39 @@ class _LoopMeans:
     tpot_s: float
     tokens_per_s: float
     times: tuple[StepTimes, ...]
+    running: int
+
+    def request_s(self, output: int) -> float:
+        """From a request to its last token."""
+        return self.first_s + (output - 1) * self.tpot_s
 
 
 def _loop(deployment: Deployment, clients: int, prompt: int, output: int) -> _LoopMeans:
+    loop, front_s = _past_front(deployment, clients, prompt, output), _front_s(deployment, prompt)
+    if clients * front_s <= loop.request_s(output):
+        return loop
+
+    def comes(running: int) -> bool:
+        """Whether the front takes in what so many clients ask."""
+        past = _past_front(deployment, running, prompt, output)
+        return running * front_s <= past.request_s(output)
+
+    past = _past_front(deployment, max(largest(comes, clients), 1), prompt, output)
+    first_s = clients * front_s - (output - 1) * past.tpot_s
+    return replace(past, first_s=max(first_s, past.first_s), tokens_per_s=output / front_s)
+
+
+def _front_s(deployment: Deployment, prompt: int) -> float:
+    """What the engine's front takes for a request, before it takes the next one."""
+    table = deployment.engine.serving
+    if table is None:
+        return 0.0
+    micro_s = table.front_us + table.front_token_us * prompt
+    return micro_s * 1e-6 / deployment.machine.host.factor
+
+
+def _past_front(deployment: Deployment, clients: int, prompt: int, output: int) -> _LoopMeans:
+    """Of clients whose requests need not wait for the front."""
     model = step_model(deployment)
     # groups of attention_dp share the clients evenly, and all wait for the fullest
     current = -(-clients // deployment.plan.attention_dp)
@@ -176,7 +224,8 @@ def _loop(deployment: Deployment, clients: int, prompt: int, output: int) -> _Lo
     share = decoded_s / (first_s + decoded_s)
     tpot_s = step_s + (clients - 1) * share * stretch_s / (output - 1)
     tokens_per_s = clients * output / (first_s + (output - 1) * tpot_s)
-    return _LoopMeans(step_s, prompt_s, first_s, tpot_s, tokens_per_s, (times, *mixed))
+    times_of = (times, *mixed)
+    return _LoopMeans(step_s, prompt_s, first_s, tpot_s, tokens_per_s, times_of, clients)
 
 
 def _with_prompt(

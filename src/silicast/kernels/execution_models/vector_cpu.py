@@ -43,13 +43,16 @@ def cpu_rates(device: Device, dtype: str) -> Rates:
         SilicastError: the device does not multiply in ``dtype``.
     """
     c = load_physics(GROUP).constants(device.architecture)
-    levels = [(size, rate * c["chip_efficiency"]) for size, rate in caches(device).values()]
+    current, built = caches(device), silicon(device)
+    as_built = {**current, **caches(built)}  # more cores of a description change no order
+    order = sorted(current, key=lambda name: as_built[name])
+    levels = [(current[name][0], current[name][1] * c["chip_efficiency"]) for name in order]
     return replace(
         Rates.from_device(device, dtype, c, float(device.cores)),
-        levels=tuple(sorted(levels)),
+        levels=tuple(levels),
         thread_bytes=c["thread_bytes"],
         fork_s=c["fork_s"] if device.cores > 1 else 0.0,
-        memory_units=float(silicon(device).cores),
+        memory_units=float(built.cores),
         fresh_from_bytes=c["fresh_from_bytes"],
         fresh_s_per_byte=c["page_fault_s"]
         / (c["page_bytes"] * min(float(device.cores), c["fault_cores"])),

@@ -17,6 +17,7 @@ REASONS = {
     "kv_cache": "the KV cache holds no more",
     "sequences": "the engine runs no more at once",
     "saturation": "steps of the largest batch answer no more",
+    "front": "the server's front takes in no more, one request after the other",
     "search": "no more devices were tried",
 }
 
@@ -119,15 +120,16 @@ def _safe_line(metrics: Mapping[str, Any], name: str, unit: str) -> Iterator[str
 def _edge_line(edge: Mapping[str, float] | None) -> Iterator[str]:
     """How surely draws of the traffic say where the objective breaks, the prediction aside.
 
-    >>> edge = {"rate_per_s": 17.2, "error": 0.008, "spread": 0.03, "draws": 12, "requests": 3000}
+    >>> edge = {"rate_per_s": 17.2, "error": 0.008, "spread": 0.03, "draws": 12, "requests": 4000,
+    ...         "requests_of_run": 8000}
     >>> list(_edge_line(edge))
-    ['edge: 17.2 requests/s to 0.8 %, by 12 runs of 3,000 requests; one run moves it by 3.0 %']
+    ['edge: 17.2 requests/s to 0.8 %, by 12 runs of 4,000 requests; one of 8,000 moves it by 3.0 %']
     """
     if edge is not None:
         yield (
             f"edge: {rounded(edge['rate_per_s'])} requests/s to {edge['error'] * 100:.1f} %, by "
-            f"{edge['draws']} runs of {edge['requests']:,} requests; one run moves it by "
-            f"{edge['spread'] * 100:.1f} %"
+            f"{edge['draws']} runs of {edge['requests']:,} requests; one of "
+            f"{edge['requests_of_run']:,} moves it by {edge['spread'] * 100:.1f} %"
         )
 
 

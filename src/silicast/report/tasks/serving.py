@@ -204,6 +204,7 @@ def serving_lines(answer: Mapping[str, Any]) -> Iterator[str]:
             yield f"cost: {rounded(cost)} per million {what.replace('_', ' ')}s"
     if isinstance(why.get("queued"), Mapping):
         yield limit_line(why["queued"])
+        yield from front_lines(why.get("ttft_ms", {}))
     if isinstance(why.get("knee"), Mapping):
         requests = why.get("requests", {})
         offered = requests.get("sent_per_s", requests.get("offered_per_s"))
@@ -290,6 +291,23 @@ def limit_line(queued: Mapping[str, float]) -> str:
         f"{words} ({percent(share)})" for share, words in reasons if share >= HARDLY * waiting
     ]
     return f"requests wait {percent(waiting)} of the time: {', '.join(remarks)}"
+
+
+def front_lines(parts: Mapping[str, float]) -> Iterator[str]:
+    """That requests wait for the server's front, where it is much of the time to the first token.
+
+    >>> list(front_lines({"http": 4.0, "tokenise": 1.0, "front_queue": 300.0, "prefill": 20.0}))
+    ["first tokens wait 300 ms for the server's front, which takes 5.00 ms a request, one by one"]
+    >>> list(front_lines({"http": 4.0, "queue": 90.0, "front_queue": 1.0}))
+    []
+    """
+    waits = parts.get("front_queue", 0.0)
+    if waits > HARDLY * sum(parts.values()):
+        each = parts.get("http", 0.0) + parts.get("tokenise", 0.0)
+        yield (
+            f"first tokens wait {duration(waits * 1e-3)} for the server's front, which takes "
+            f"{duration(each * 1e-3)} a request, one by one"
+        )
 
 
 def knee_line(knee: Mapping[str, float], load: float) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from rich.console import Group, RenderableType
@@ -10,7 +10,7 @@ from rich.text import Text
 
 from silicast.report.drawing.numbers import Shown
 from silicast.report.drawing.tables import listing
-from silicast.report.tasks.training import plan_lines
+from silicast.report.tasks.training import peak_lines, plan_lines
 
 Reply = Mapping[str, Any]
 
@@ -87,9 +87,10 @@ def side_by_side(head: str, task: str, replies: Mapping[str, Reply]) -> Renderab
             error = reply["error"]
             hint = f" ({error['hint']})" if error["hint"] else ""
             parts.append(Text(f"{name}: {error['message']}{hint}", "yellow"))
-    for line, names in _warnings(answers).items():
-        whose = "" if len(names) == len(answers) > 1 else f"{', '.join(names)}: "
-        parts.append(Text(f"warning: {whose}{line}", "yellow"))
+    peaks = {name: peak_lines(answers[name]["why"], _mfu(answers[name])) for name in order}
+    parts += [Text(line) for line in _whose(peaks)]
+    warnings = {name: answers[name]["warnings"] for name in order}
+    parts += [Text(f"warning: {line}", "yellow") for line in _whose(warnings)]
     return Group(*parts)
 
 
@@ -141,9 +142,19 @@ def _degrees(why: Mapping[str, Any]) -> str:
     return f"{devices} devices" if devices > 1 else ""
 
 
-def _warnings(answers: Mapping[str, Reply]) -> dict[str, list[str]]:
+def _mfu(answer: Reply) -> float | None:
+    return answer["metrics"]["mfu"]["estimate"] if "mfu" in answer["metrics"] else None
+
+
+def _whose(lines: Mapping[str, Iterable[str]]) -> Iterator[str]:
+    """Each line once, with the devices whose it is where it is not that of all.
+
+    >>> list(_whose({"h100": ["slow", "hot"], "l4": ["slow"]}))
+    ['slow', 'h100: hot']
+    """
     table: dict[str, list[str]] = {}
-    for name, answer in answers.items():
-        for line in answer["warnings"]:
+    for name, each in lines.items():
+        for line in each:
             table.setdefault(line, []).append(name)
-    return table
+    for line, names in table.items():
+        yield line if len(names) == len(lines) > 1 else f"{', '.join(names)}: {line}"

@@ -33,12 +33,13 @@ def training_report(
     Args:
         tokens: to train on in all ("15T"); price: of a device for an hour.
     """
-    why = answer["why"]
+    why, metrics = answer["why"], answer["metrics"]
     parts: list[RenderableType] = [Text(title(scenario), "bold")]
     parts += [Text(line, "dim") for line in setup_lines(why)]
     parts += [Text(line, "dim") for line in plan_lines(why)]
     parts += [Text(""), metrics_table(answer), Text("")]
-    parts += [Text(line) for line in (*peak_lines(why), *shares(why))]
+    peaks = peak_lines(why, metrics["mfu"]["estimate"] if "mfu" in metrics else None)
+    parts += [Text(line) for line in (*peaks, *shares(why))]
     parts += [Text(line) for line in notes(answer)]
     if tokens is not None:
         parts += [Text(line) for line in run_lines(answer, tokens, price)]
@@ -73,17 +74,20 @@ def plan_lines(why: Mapping[str, Any]) -> Iterator[str]:
     yield ", ".join(words)
 
 
-def peak_lines(why: Mapping[str, Any]) -> Iterator[str]:
-    """Which peak MFU is a part of.
+def peak_lines(why: Mapping[str, Any], mfu: float | None) -> Iterator[str]:
+    """Which peak MFU is a part of, and what it is of the peak in 16 bits that people quote.
 
-    >>> list(peak_lines({"peak_tflops": {"fp8": 1978.9, "bf16": 989.4}}))
-    ['MFU is of 1,979 TFLOP/s a device, its peak in fp8; in bf16 that is 989']
+    >>> list(peak_lines({"peak_tflops": {"fp8": 1978.9, "bf16": 989.4}}, 0.385))
+    ['MFU is of 1,979 TFLOP/s a device, its peak in fp8; of 989 in bf16 it is 0.770']
     """
-    peaks = [(name, rounded(value)) for name, value in (why.get("peak_tflops") or {}).items()]
-    if peaks:
+    peaks = list((why.get("peak_tflops") or {}).items())
+    if peaks and mfu is not None:
         (name, most), *others = peaks
-        more = "".join(f"; in {other} that is {peak}" for other, peak in others)
-        yield f"MFU is of {most} TFLOP/s a device, its peak in {name}{more}"
+        more = "".join(
+            f"; of {rounded(peak)} in {other} it is {rounded(mfu * most / peak)}"
+            for other, peak in others
+        )
+        yield f"MFU is of {rounded(most)} TFLOP/s a device, its peak in {name}{more}"
 
 
 def shares(why: Mapping[str, Any]) -> Iterator[str]:

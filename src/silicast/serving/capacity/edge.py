@@ -42,10 +42,10 @@ FARTHEST: Final = 1.15
 RUNS: Final = 3
 """Fresh draws that keep the objective together at the answer, with a probability of 95 %."""
 Z95: Final = 1.6448536269514722
-MARGINS: Final = (0.01, 0.033)
-"""Least and most margin below an edge. With the most of them three draws keep the objective with
-95 % probability, and break it at 5 % more with 80 %, if the edge for them is sure to 2 %; where it
-is less sure, a wider margin would only exchange one for the other."""
+MARGINS: Final = (0.01, 0.03)
+"""Least and most margin below an edge. With the most of them three runs keep the objective with
+95 % probability, and break it at 5 % more with 85 %, if the edge for them is sure to 1.8 %; where
+it is less sure, a wider margin would only exchange one for the other."""
 
 
 @final
@@ -54,7 +54,7 @@ class ObjectiveEdge:
     """A rate at which an objective is just kept.
 
     Attributes:
-        spread: standard deviation of the edges of single draws, as a part of the rate.
+        spread: standard deviation of the edges of single runs, as a part of the rate.
         error: that of this one.
         draws: it rests on.
     """
@@ -69,18 +69,21 @@ class ObjectiveEdge:
         """How far below the edge the answer lies, as a part of it.
 
         >>> [round(ObjectiveEdge(1.0, spread, 0.01).margin, 4) for spread in (0.0, 0.02, 0.1)]
-        [0.0164, 0.0251, 0.033]
+        [0.0164, 0.0251, 0.03]
         """
         least, most = MARGINS
         return min(max(Z95 * math.hypot(self.spread / math.sqrt(RUNS), self.error), least), most)
 
 
-def edge_rate(near: float, excess_at: Callable[[float], Excess]) -> ObjectiveEdge:
+def edge_rate(
+    near: float, excess_at: Callable[[float], Excess], share: float = 1.0
+) -> ObjectiveEdge:
     """The rate at which the first of the statistics crosses its limit.
 
     Args:
         near: a rate near it, requests a second.
         excess_at: what a fresh draw at a rate exceeds its limits by.
+        share: of a run's requests that a draw has: longer runs differ less.
     """
     rates: list[float] = []
     draws: list[Excess] = []
@@ -92,7 +95,7 @@ def edge_rate(near: float, excess_at: Callable[[float], Excess]) -> ObjectiveEdg
         edge = crossing(rates, draws)
         if len(draws) > len(WIDE) and edge.error <= SURE:
             break
-    return edge
+    return replace(edge, spread=edge.spread * math.sqrt(share))
 
 
 def crossing(rates: Sequence[float], draws: Sequence[Excess]) -> ObjectiveEdge:

@@ -14,6 +14,7 @@ from typing import final
 import numpy as np
 
 from silicast.serving.simulation.event_loop import ReplicaSpec
+from silicast.serving.statistics.records import NANO
 from silicast.serving.traffic.requests import Requests
 
 
@@ -25,12 +26,14 @@ class Knee:
     Attributes:
         rate_per_s, concurrency: at the knee.
         most_per_s, most_concurrency: at saturation.
+        by_front: saturation is that of the replicas' fronts, not of their steps.
     """
 
     rate_per_s: float
     concurrency: float
     most_per_s: float
     most_concurrency: float
+    by_front: bool = False
 
 
 def knee_of(throughput: Sequence[float], latency: Sequence[float]) -> int:
@@ -50,7 +53,8 @@ def estimated_knee(
 
     With B sequences in flight, each of them takes its prefill and, of every decode step, one
     B-th: X(B) = 1 / (prefill + steps x step(B) / B) requests a second, B / X(B) seconds each
-    (Little). Bursts are left out: a simulated curve bends a little earlier.
+    (Little), but no more than the front of a replica takes in, one request after the other. Bursts
+    are left out: a simulated curve bends a little earlier.
 
     Args:
         replicas: over which requests spread.
@@ -66,15 +70,17 @@ def estimated_knee(
     prefill_s = prompt_s(spec, prompt, min(round(cached * prompt), prompt - 1))
     priced = sorted({min(1 << power, most) for power in range(most.bit_length() + 1)})
     steps_s = [_step_s(spec, flight, middle) for flight in priced]
+    front_s = (spec.front_ns + spec.front_token_ns * prompt) * NANO * spec.groups
     items = []
     for flight in _flights(most):  # straight between doublings
         step_s = float(np.interp(flight, priced, steps_s))
-        rate = 1.0 / (prefill_s + steps * step_s / flight)
+        rate = 1.0 / max(prefill_s + steps * step_s / flight, front_s)
         items.append((rate * rate / flight, rate, flight))
     scale = spec.groups * replicas
     _, rate, flight = max(items)
     top, full = max((rate, -flight) for _, rate, flight in items)
-    return Knee(rate * scale, flight * scale, top * scale, -full * scale)
+    by_front = top * front_s >= 1.0 - 1e-9
+    return Knee(rate * scale, flight * scale, top * scale, -full * scale, by_front)
 
 
 def _step_s(spec: ReplicaSpec, flight: int, cached: int) -> float:

@@ -81,3 +81,21 @@ def test_quantiles_enclose_the_estimate() -> None:
 def test_what_cannot_be_asked(clients: int, output: int) -> None:
     with pytest.raises(ValueError, match="client"):
         closed_loop(deployment(), clients, 10, output)
+
+
+def test_no_more_requests_come_than_the_front_takes_in() -> None:
+    """5 ms each: 200 a second, 400 clients have theirs in 2 s (Little), in most of it they wait."""
+    where = Deployment.from_model(
+        find_model("Llama-3.2-1B"), find_device("H100"), find_engine("vllm")
+    )
+    result = closed_loop(where, 400, 500, 20)
+    assert result.tokens_per_s.estimate == pytest.approx(200.0 * 20)
+    taken_s = result.first_s.estimate + 19 * result.tpot_s.estimate
+    assert taken_s == pytest.approx(400 / 200.0)
+    assert result.prompt_wait_s() == 0.0
+    assert result.token_s == pytest.approx(taken_s / 20)
+    few, more = (closed_loop(where, result.running + n, 500, 20) for n in (0, 1))
+    assert few.running == result.running < 400
+    assert few.tpot_s.estimate == pytest.approx(result.tpot_s.estimate)
+    assert few.tokens_per_s.estimate <= 4000.0 * (1.0 + 1e-9)
+    assert more.running == result.running

@@ -66,3 +66,6 @@ def test_the_estimate_is_that_of_straight_step_times() -> None:
     assert result.most_per_s == pytest.approx(1.0 / (each + fixed / 512), rel=1e-6)
     twice = estimated_knee(spec, requests, replicas=2)
     assert twice.rate_per_s == pytest.approx(2 * result.rate_per_s)
+    front = replace(spec, front_ns=10**8, front_token_ns=10**6)  # 0.2 s a prompt
+    assert estimated_knee(front, requests, replicas=2).most_per_s == pytest.approx(10.0)
+    assert estimated_knee(replace(front, groups=4), requests).most_per_s == pytest.approx(5.0)

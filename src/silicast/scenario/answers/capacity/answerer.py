@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from itertools import product
 from typing import Any, ClassVar, final
@@ -10,6 +11,7 @@ from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer
 from silicast.scenario.answerer import Answerer, refuse_unmodelled, register
 from silicast.scenario.answers.capacity.capacity_search import COUNTED, CapacitySearch
+from silicast.scenario.answers.serving.serving_checks import told
 from silicast.scenario.decode import Scenario, decode
 from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.schema import ParallelTable
@@ -17,6 +19,10 @@ from silicast.scenario.set_fields import plain_tree, with_fields
 from silicast.scenario.workloads import CapacityWorkload
 from silicast.serving.simulation.start import MOST_TP
 
+TIGHT = 0.9
+"""Part of a limit that one request alone takes, from which on hardly any load fits beside it."""
+TAKEN = "one request at a time has {0} {1:.4g} of {2:.4g} ms: hardly any load fits beside it"
+ROOMIER = "; with tp = {0} it has {1:.4g} ms"
 SMALLEST = "parallel.tp = {}: the smallest with which it starts; on one device it does not"
 
 
@@ -69,23 +75,51 @@ def _searched(scenario: Scenario, fields: dict[str, Any], work: CapacityWorkload
     """The search of one candidate; where no degrees are stated and it does not start on one device,
     with the smallest tensor degree with which it does.
     """
+    tables = (scenario.raw.parallel, *(table.parallel for table in scenario.pools.values()))
+    stated = any(each not in (None, ParallelTable()) for each in tables)
     try:
-        return CapacitySearch(scenario, fields, work)
+        return _with_advice(CapacitySearch(scenario, fields, work), scenario, 1, stated)
     except SilicastError as error:
-        tables = (scenario.raw.parallel, *(table.parallel for table in scenario.pools.values()))
-        stated = any(each not in (None, ParallelTable()) for each in tables)
         if stated or not error.field.endswith("parallel"):
             raise
         alone = error
     degree = 2
     while degree <= MOST_TP:
-        tree = with_fields(plain_tree(scenario.raw), {"parallel.tp": degree})
         try:
-            wider = decode(tree, folder=scenario.folder)
-            return CapacitySearch(wider, fields, work, [SMALLEST.format(degree)])
+            wider = _wider(scenario, degree)
+            search = CapacitySearch(wider, fields, work, [SMALLEST.format(degree)])
         except SilicastError:
             degree *= 2
+        else:
+            return _with_advice(search, scenario, degree, stated)
     raise alone
+
+
+def _wider(scenario: Scenario, degree: int) -> Scenario:
+    tree = with_fields(plain_tree(scenario.raw), {"parallel.tp": degree})
+    return decode(tree, folder=scenario.folder)
+
+
+def _with_advice(
+    search: CapacitySearch, scenario: Scenario, degree: int, stated: bool
+) -> CapacitySearch:
+    """The search; where one request alone takes nearly all that a limit allows, it says which
+    tensor degree leaves room for others.
+    """
+    if stated or scenario.pools:
+        return search
+    name, value, limit = search.tightest()
+    if value < TIGHT * limit:
+        return search
+    roomier = ""
+    while not roomier and (degree := 2 * degree) <= MOST_TP:
+        with contextlib.suppress(SilicastError):  # degrees that do not divide the model
+            wider = search.alone_ms(search.fleet_as(_wider(scenario, degree)))[name]
+            if wider < TIGHT * limit:
+                roomier = ROOMIER.format(degree, wider)
+    if search.load or roomier:
+        search.remark(TAKEN.format(told(name), value, limit) + roomier)
+    return search
 
 
 def _candidates(

@@ -23,7 +23,13 @@ from silicast.scenario.resolving.fleets import fleet_of
 from silicast.scenario.resolving.traffic import OPEN_REQUESTS, traffic_of
 from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.workloads import ArrivalTable, CapacityWorkload, ServingWorkload
-from silicast.serving.capacity.capacity import LEAST_RATE, MOST_RATE, TrafficLoads, enough_requests
+from silicast.serving.capacity.capacity import (
+    LEAST_RATE,
+    MOST_RATE,
+    OF_MEANS,
+    TrafficLoads,
+    enough_requests,
+)
 from silicast.serving.capacity.edge import ObjectiveEdge, edge_rate
 from silicast.serving.capacity.knee import estimated_knee
 from silicast.serving.capacity.objective import LatencyObjective
@@ -75,7 +81,7 @@ class CarriedLoad:
     Attributes:
         bracket: of loads; requests: of the one that is carried, or one at a time if none is.
         fleet: that carries it.
-        limited_by: "objective", "saturation", "kv_cache", "sequences" or "search".
+        limited_by: "objective", "saturation", "front", "kv_cache", "sequences" or "search".
     """
 
     bracket: Bracket
@@ -108,7 +114,8 @@ class CapacitySearch:
         self._size: FleetSize | None = None
         self._cached = 0.0
         self._edge: ObjectiveEdge | None = None
-        self._arriving = len(traffic)
+        self._by_front = False
+        self._arriving = self._of_draw = len(traffic)
         self.outcome = self._search()
         self._per_joule = self._efficiency() if work.objective == "max_tokens_per_joule" else 0.0
 
@@ -154,6 +161,28 @@ class CapacitySearch:
         reply.why["capacity"] = self._why(simulated.records)
         judged = served.judged(reply.metrics)
         return msgspec.structs.replace(reply, metrics=metrics | reply.metrics | judged)
+
+    def tightest(self) -> tuple[str, float, float]:
+        """What one request at a time takes of the limit that it comes nearest to: statistic, value
+        and limit in milliseconds; without a limit nothing of an infinite one.
+        """
+        values = self.alone_ms(self._fleet)
+        if not values:
+            return "", 0.0, math.inf
+        name = max(values, key=lambda each: values[each] / self._objective.limit(each))
+        return name, values[name], self._objective.limit(name)
+
+    def alone_ms(self, fleet: Fleet) -> dict[str, float]:
+        """Statistics that have limits, of one request at a time on a fleet."""
+        return self._objective.values(fleet.serve(self._loads.alone()))
+
+    def remark(self, line: str) -> None:
+        """Adds a warning to the answer."""
+        self._warnings.append(line)
+
+    def fleet_as(self, scenario: Scenario) -> Fleet:
+        """The fleet of another scenario, launched for the same requests."""
+        return fleet_of(scenario, self._expected())[0]
 
     def _expected(self) -> Expected:
         """What the engines are launched for: prompts as long as these, at any load."""
@@ -248,11 +277,7 @@ class CapacitySearch:
         return replace(loads, requests=requests, tried={})
 
     def _fewest(self) -> CarriedLoad:
-        """The fewest devices, or the cheapest, that carry two draws of a steady state together."""
-        loads = self._loads
-        if loads.requests.steady:
-            second = self._drawn(loads, len(loads.requests), 1)
-            self._loads = replace(loads, others=(second,))
+        """The fewest devices, or the cheapest."""
         self._size = FleetSize(self._fleet, self.work, self._loads, self._coarse())
         fleet, carried = self._size.smallest()
         if not carried:
@@ -279,7 +304,7 @@ class CapacitySearch:
             return self._none()
         rate = bracket.carried
         full = self._edge.rate_per_s >= most if self._edge else math.isinf(bracket.broken)
-        limited = "saturation" if full else "objective"
+        limited = ("front" if self._by_front else "saturation") if full else "objective"
         return CarriedLoad(bracket, loads.at_rate(rate), self._fleet, limited)
 
     def _steady_edge(self, near: float, most: float) -> Bracket:
@@ -289,7 +314,8 @@ class CapacitySearch:
         Args:
             near: a rate near the edge; most: that the fleet carries at all.
         """
-        loads, count = self._loads, len(self._loads.requests)
+        loads, whole = self._loads, len(self._loads.requests)
+        self._of_draw = count = min(max(self._arriving, OF_MEANS), whole)
         drawn = 0
 
         def excess_at(rate_per_s: float) -> dict[str, float]:
@@ -300,7 +326,7 @@ class CapacitySearch:
             loads.tried[rate_per_s] = max(excess.values()) <= 0.0
             return excess
 
-        self._edge = edge = edge_rate(near, excess_at)
+        self._edge = edge = edge_rate(near, excess_at, count / whole)
         at = min(edge.rate_per_s, most)
         rate = max(at * (1.0 - edge.margin), LEAST_RATE)
         met = max((each for each, met in loads.tried.items() if met), default=0.0)
@@ -316,13 +342,14 @@ class CapacitySearch:
             return MOST_RATE
         requests, count = self._loads.requests, len(specs)
         knee = estimated_knee(specs[0], requests, count, cached=self._cached)
+        self._by_front = knee.by_front
         return max(min(knee.most_per_s, MOST_RATE), LEAST_RATE)
 
     def _coarse(self) -> TrafficLoads:
         loads, count = self._loads, min(len(self._loads.requests), self._arriving)
         if count < COARSE * FEWEST:
             return loads
-        return replace(loads, requests=loads.requests.first(count // COARSE), others=(), tried={})
+        return replace(loads, requests=loads.requests.first(count // COARSE), tried={})
 
     def _most_users(self) -> CarriedLoad:
         loads, specs = self._loads, self._fleet.specs
@@ -487,7 +514,8 @@ class CapacitySearch:
     def _edge_why(self) -> dict[str, Any]:
         if self._edge is None:
             return {}
-        return {"edge": asdict(self._edge) | {"requests": len(self._loads.requests)}}
+        counts = {"requests": self._of_draw, "requests_of_run": len(self._loads.requests)}
+        return {"edge": asdict(self._edge) | counts}
 
     def _tried(self) -> list[list[Any]]:
         """Loads, or numbers of replicas, and whether they are carried."""

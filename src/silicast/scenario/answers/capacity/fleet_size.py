@@ -105,8 +105,7 @@ class FleetSize:
             if kinds or self._loads is self._coarse:
                 return True
             loads = replace(self._loads, simulation=self._fleet.counted(counts).simulation)
-            drawn = (each.requests for each in self._loads.others)
-            return loads.carries(loads.requests, beside=lambda: map(loads.run_whole, drawn))
+            return loads.carries(loads.requests)
 
         def within(counts: Counts) -> bool:
             most = self._work.search.max_gpus

@@ -19,9 +19,10 @@ from silicast.scenario.workloads import (
     ServingWorkload,
     SloTable,
 )
-from silicast.serving.capacity.capacity import BEYOND
 from silicast.serving.capacity.objective import LatencyObjective
 
+BEYOND = 40
+"""Requests beyond a quantile that show it well."""
 ROLES = {"prefill": "decode", "decode": "prefill"}
 """Role of a pool -> the role of those without which it answers nothing."""
 
@@ -235,7 +236,7 @@ def objective_remarks(slo: SloTable | None, count: int) -> list[str]:
     quantile = objective.highest_quantile
     needed = math.ceil(round(1.0 / max(1.0 - quantile, 1e-9), 6))
     if quantile and count < needed:
-        show = f"{needed:,} show it, {round(BEYOND) * needed:,} show it well"
+        show = f"{needed:,} show it, {BEYOND * needed:,} show it well"
         remarks.append(
             f"workload.slo: p{quantile * 100:g} of {count} requests is that of the slowest; {show}"
         )

@@ -13,7 +13,7 @@ from silicast.composition.timeline.trace_events import PredictedTimeline
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.prediction import PICOSECONDS, Quantity, Tier
 from silicast.distributed.pipeline.stalls import bubble_advice
-from silicast.kernels.physics.formats import with_format
+from silicast.kernels.physics.formats import computes_in, with_format
 from silicast.kernels.products.gemm_constants import shown_mhz
 from silicast.scenario.answer import (
     Answer,
@@ -115,7 +115,8 @@ def _peaks(deployment: Deployment) -> dict[str, tuple[str, float]]:
     peaks = {}
     for name, compute in formats.items():
         device, _ = with_format(deployment.device, compute)
-        peaks[name] = compute, device.peak_per_s(device.matrix_pipe(compute), compute)
+        peak = device.peak_per_s(device.matrix_pipe(compute), compute)
+        peaks[name] = computes_in(deployment.device, compute), peak
     return peaks
 
 

@@ -152,6 +152,8 @@ def test_mfu_of_eight_bits_stands_beside_the_one_that_people_quote() -> None:
     peak = result.why["peak_tflops"]["bf16"]
     assert bf16 == pytest.approx(result.metrics["model_tflops_per_gpu"].estimate / peak)
     assert "mfu_16_bit" not in answered().metrics
+    without = answered(precision={"recipe": "fp8"}, device="A100")  # computes it in bf16
+    assert without.why["peak_tflops"] == {"bf16": pytest.approx(312.0, rel=1e-3)}
 
 
 def test_a_search_says_nothing_of_degrees_that_it_chooses() -> None:
