@@ -90,6 +90,7 @@ class LevelTable(Strict, frozen=True):
     capacity_words: float | None = None
     capacity_kib: float | None = None
     word_bits: int = 8
+    tensor_bits: dict[str, int] = {}
     block_words: int = 1
     cluster: int = 1
     buffers: float = 1
@@ -416,7 +417,7 @@ def _node(level: LevelTable) -> Node:
         ),
         metadata=_metadata(level.metadata, f"{level.name}.metadata"), gated_pj=energy.gated,
         expand_pj=energy.expand, compress_pj=energy.compress, recodes=level.recodes,
-        bank_words=level.bank_words,
+        bank_words=level.bank_words, tensor_bits=tuple(sorted(level.tensor_bits.items())),
     )  # fmt: skip
 
 
