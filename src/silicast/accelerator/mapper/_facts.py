@@ -382,6 +382,15 @@ class EinsumFacts:
         return energy * cycles if self.objective == "edp" else energy
 
     @cached_property
+    def hides_time(self) -> bool:
+        """Whether time counts, and mappings may take longer than their steps: ports, arrays that
+        are loaded, fills that nothing overlaps.
+        """
+        counts = self.objective == "edp" or bool(self.cycle_pj)
+        longer = self.arch.ramps or self.arch.marches or any(m.ports for m in self.arch.memories)
+        return counts and longer
+
+    @cached_property
     def idle_leak(self) -> float:
         """Energy that all instances leak in a cycle."""
         total = (self.arch.compute.leak_pj_per_cycle or 0.0) * self.arch.units
