@@ -41,7 +41,7 @@ class CoreWork:
 
     Attributes:
         answer: its mapping.
-        seconds, energy_pj: of it, alone on its core.
+        seconds, energy_pj: of the layer, alone on its core.
         memory_bytes: that it moves to and from the core's outermost memory.
         weight_bytes, taken_bytes, left_bytes: of weights, of operands, and of its results, there.
         left_words: of its results.

@@ -322,6 +322,13 @@ def build(table: Mapping[str, Any], file: str = "") -> Design:
     Raises:
         SilicastError: an unknown key, or a value of the wrong kind.
     """
+    if "core" in table:
+        raise SilicastError(
+            "describes several cores, expected one design",
+            field="core",
+            hint="`silicast design map` takes it; everything else takes the design of one core",
+            file=file,
+        )
     try:
         content = decode(table, ArchitectureFile, file=file, page=PAGE)
     except SilicastError as error:

@@ -23,6 +23,7 @@ from silicast.accelerator.cores.core_schedule import Job, scheduled
 from silicast.accelerator.cores.layer_graph import GraphLayer, LayerGraph, read_layer_graph
 from silicast.accelerator.counting.cost import Objective
 from silicast.accelerator.counting.einsum import matmul
+from silicast.accelerator.design.architecture_file import read_design
 from silicast.core.errors import SilicastError
 
 NS = 1e-9
@@ -245,3 +246,10 @@ def test_what_is_wrong_is_named(tmp_path: Path, wrong: str, field: str) -> None:
     assert error.file == str(path)
     with pytest.raises(SilicastError):
         read_cores(path)
+
+
+def test_a_file_of_cores_is_no_single_design(tmp_path: Path) -> None:
+    _files(tmp_path)
+    with pytest.raises(SilicastError, match="several cores") as refused:
+        read_design(tmp_path / "both.toml")
+    assert "design map" in refused.value.hint
