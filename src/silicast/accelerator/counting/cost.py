@@ -104,12 +104,13 @@ class MappingCost:
         mappings).
         """
         if self.zeros is None:
-            return self.traffic.reads + self.traffic.fills + self.traffic.updates
-        moved = _MovedWords(self.einsum, self.architecture, self.traffic, self.zeros)
+            moved = self.traffic.reads + self.traffic.fills + self.traffic.updates
+            return moved * word_ratios(self.einsum, self.architecture)[:, :, None]
+        counts = _MovedWords(self.einsum, self.architecture, self.traffic, self.zeros)
         total = np.zeros_like(self.traffic.reads)
         for level, t in np.ndindex(total.shape[:2]):
             for _, name in _FIELDS:
-                total[level, t] += moved.timed(level, t, name)
+                total[level, t] += counts.timed(level, t, name)
             total[level, t] *= self.traffic.used[level]
         return total
 
@@ -134,7 +135,9 @@ class MappingCost:
         described = np.zeros(len(self.traffic))
         memory = self.architecture.memories[level]
         if self.zeros is None:
-            return memory.taken(self.traffic.tiles[level]).sum(axis=0), described
+            ratios = word_ratios(self.einsum, self.architecture)[level]
+            tiles = self.traffic.tiles[level] * ratios[:, None]
+            return memory.taken(tiles).sum(axis=0), described
         for t in range(len(self.einsum.tensors)):
             if (level, t) in self.zeros.formats:
                 described = described + self.zeros.formats[level, t].total("stored")
@@ -309,6 +312,7 @@ class _MovedWords:
         self.arch = architecture
         self.traffic = traffic
         self.zeros = zeros
+        self.ratios = word_ratios(einsum, architecture)
         self.unknown: dict[str, None] = {}
         self.none: Number = none_of(traffic)
         """Nothing of every mapping."""
@@ -316,7 +320,9 @@ class _MovedWords:
     def accesses(self, level: int, t: int, name: str) -> Number:
         """Words of one kind of access that an instance really moves, without what zeros save."""
         if self.zeros is None:
-            return getattr(self.traffic, name)[level, t] / self.traffic.used[level]
+            words = getattr(self.traffic, name)[level, t] / self.traffic.used[level]
+            ratio = self.ratios[level, t]
+            return words if ratio == 1.0 else words * float(ratio)
         return getattr(self.zeros, name).actual[level, t]
 
     def timed(self, level: int, t: int, name: str) -> Number:
@@ -379,7 +385,8 @@ class _MovedWords:
     def stored(self, level: int, t: int) -> Number:
         """Values that an instance holds of a tensor, at most."""
         held = self.traffic.tiles if self.zeros is None else self.zeros.stored
-        return held[level, t]
+        ratio = self.ratios[level, t]
+        return held[level, t] if ratio == 1.0 else held[level, t] * float(ratio)
 
     def access_pj(self) -> Number:
         """Energy of all accesses, pJ, shape (memories, tensors, mappings)."""
@@ -460,6 +467,13 @@ class _MovedWords:
             self.unknown[f"{name}.{action}"] = None
             return 0.0
         return energy
+
+
+def word_ratios(einsum: Einsum, architecture: Architecture) -> F64:
+    """Words that an element of each tensor takes in each memory, (memories, tensors)."""
+    return np.array(
+        [[memory.words_of(name) for name in einsum.names] for memory in architecture.memories]
+    )
 
 
 def none_of(traffic: AccessCounts) -> Number:

@@ -31,7 +31,7 @@ def layers_of(graph: Graph) -> Workload:
     for block in graph.blocks:
         numbers: dict[str, int] = {}
         for node in block.nodes:
-            einsum = _einsum(node.op, node.name)
+            einsum = einsum_of_op(node.op, node.name)
             if einsum is None:
                 left[node.op.family] = left.get(node.op.family, 0) + block.count
             else:
@@ -74,7 +74,12 @@ def _feeds(block: Block, numbers: dict[str, int], layers: list[EinsumLayer]) -> 
     return feeds
 
 
-def _einsum(op: Op, name: str) -> Einsum | None:
+def einsum_of_op(op: Op, name: str) -> Einsum | None:
+    """A product or convolution as an einsum; None = an operation that is not mapped.
+
+    Raises:
+        SilicastError: a size is still open.
+    """
     sizes: dict[str, Any] = dict(op.dims)
     for dim, size in sizes.items():
         if not isinstance(size, int | tuple):

@@ -18,6 +18,7 @@ from silicast.accelerator.mapper.fusion_search import Fused, best_fusion, object
 from silicast.accelerator.mapper.mapper import Mapped
 from silicast.accelerator.mapper.task import Change, Task, as_stated, mapped, task_on
 from silicast.core.errors import SilicastError
+from silicast.workload.graphs.graph import Graph
 from silicast.workload.graphs.networks import network_file
 from silicast.workload.graphs.op_graph import read_op_graph
 
@@ -129,15 +130,23 @@ def workload_of(path: Path, sizes: dict[str, int]) -> Workload:
     path = network_file(str(path)) or path
     if path.suffix.casefold() not in PROGRAMS:
         return read_workload(path)
-    if path.suffix.casefold() == ".json":
-        workload = layers_of(read_op_graph(path, sizes))
-    else:
-        from silicast.workload.front_ends.programs import read_program
-
-        workload = layers_of(read_program(path, sizes))
+    workload = layers_of(graph_in(path, sizes))
     if not workload.layers:
         raise SilicastError("holds no product and no convolution", file=str(path))
     return workload
+
+
+def graph_in(path: Path, sizes: dict[str, int]) -> Graph:
+    """The graph of an op-graph file, or of a program.
+
+    Raises:
+        SilicastError: it cannot be read.
+    """
+    if path.suffix.casefold() == ".json":
+        return read_op_graph(path, sizes)
+    from silicast.workload.front_ends.programs import read_program
+
+    return read_program(path, sizes)
 
 
 def mapped_layers(

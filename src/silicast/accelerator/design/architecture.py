@@ -89,6 +89,7 @@ class Memory:
         name: in mappings and constraints.
         capacity_words: of one instance; None = never full.
         word_bits: of one word.
+        tensor_bits: (tensor, bits of an element), whole words, of those wider than one word.
         block_words: words that one access moves; the energies are of one access.
         cluster: instances whose accesses are one wide access (a register of a vector unit).
         buffers: tiles held at once (2 = double buffering): divides the capacity.
@@ -133,6 +134,15 @@ class Memory:
     compress_pj: float | None = None
     recodes: bool = False
     bank_words: float | None = None
+    tensor_bits: tuple[tuple[str, int], ...] = ()
+
+    def words_of(self, tensor: str) -> float:
+        """Words that an element of a tensor takes.
+
+        >>> Memory("sums", word_bits=8, tensor_bits=(("Outputs", 32),)).words_of("Outputs")
+        4.0
+        """
+        return dict(self.tensor_bits).get(tensor, self.word_bits) / self.word_bits
 
     def taken(self, words: F64) -> F64:
         """Room that a tile of one tensor takes: whole banks."""

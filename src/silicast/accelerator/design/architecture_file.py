@@ -90,6 +90,7 @@ class LevelTable(Strict, frozen=True):
     capacity_words: float | None = None
     capacity_kib: float | None = None
     word_bits: int = 8
+    tensor_bits: dict[str, int] = {}
     block_words: int = 1
     cluster: int = 1
     buffers: float = 1
@@ -321,6 +322,13 @@ def build(table: Mapping[str, Any], file: str = "") -> Design:
     Raises:
         SilicastError: an unknown key, or a value of the wrong kind.
     """
+    if "core" in table:
+        raise SilicastError(
+            "describes several cores, expected one design",
+            field="core",
+            hint="`silicast design map` takes it; everything else takes the design of one core",
+            file=file,
+        )
     try:
         content = decode(table, ArchitectureFile, file=file, page=PAGE)
     except SilicastError as error:
@@ -416,7 +424,7 @@ def _node(level: LevelTable) -> Node:
         ),
         metadata=_metadata(level.metadata, f"{level.name}.metadata"), gated_pj=energy.gated,
         expand_pj=energy.expand, compress_pj=energy.compress, recodes=level.recodes,
-        bank_words=level.bank_words,
+        bank_words=level.bank_words, tensor_bits=tuple(sorted(level.tensor_bits.items())),
     )  # fmt: skip
 
 

@@ -95,6 +95,7 @@ def _memory(node: Memory) -> dict[str, Any]:
         {
             "capacity_words": (None if words is None or math.isinf(words) else words, None),
             "word_bits": (node.word_bits, 8),
+            "tensor_bits": (dict(node.tensor_bits), {}),
             "block_words": (node.block_words, 1),
             "cluster": (node.cluster, 1),
             "buffers": (node.buffers, 1),

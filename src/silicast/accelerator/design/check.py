@@ -50,7 +50,19 @@ def check_architecture(architecture: Architecture) -> list[ArchitectureFault]:
 
     Checked are its structure, the range of every number, and ports against the words they carry.
     """
-    return [*_structure(architecture), *_numbers(architecture)]
+    return [*_structure(architecture), *_numbers(architecture), *_widths(architecture)]
+
+
+def _widths(architecture: Architecture) -> Iterator[ArchitectureFault]:
+    for memory in architecture.memories:
+        if memory.tensor_bits and architecture.knows_zeros:
+            yield ArchitectureFault(
+                f"{memory.name}.tensor_bits",
+                "words of one width in a design that leaves zeros out",
+                ", ".join(f"{name} of {bits} bits" for name, bits in memory.tensor_bits),
+                "give each tensor a memory with its own word_bits, or leave out formats, skips, "
+                "gates and on_zero",
+            )
 
 
 def _structure(architecture: Architecture) -> Iterator[ArchitectureFault]:
@@ -129,9 +141,26 @@ def _memory(memory: Memory) -> Iterator[ArchitectureFault]:
             if not memory.may_keep(tensor):
                 yield ArchitectureFault(f"{where}.tensors", "tensors that the memory keeps", tensor)
     yield from _zeros(memory)
+    yield from _elements(memory)
     for tensor in memory.may_bypass:
         if not memory.may_keep(tensor):
             yield ArchitectureFault(f"{name}.may_bypass", "tensors of keeps", tensor)
+
+
+def _elements(memory: Memory) -> Iterator[ArchitectureFault]:
+    """Tensors whose elements are wider than a word take whole words."""
+    for tensor, bits in memory.tensor_bits:
+        if bits < 1 or bits % max(memory.word_bits, 1):
+            yield ArchitectureFault(
+                f"{memory.name}.tensor_bits.{tensor}",
+                f"whole words of {memory.word_bits} bits",
+                f"{bits} bits",
+                "give the memory words as narrow as its narrowest tensor (word_bits)",
+            )
+        if not memory.may_keep(tensor):
+            yield ArchitectureFault(
+                f"{memory.name}.tensor_bits", "tensors that the memory keeps", tensor
+            )
 
 
 def _wide_enough(memory: Memory, port: Port, field: str) -> Iterator[ArchitectureFault]:
@@ -208,6 +237,7 @@ def check_tensors(architecture: Architecture, names: Sequence[str]) -> None:
         known = {*names, WEIGHTS, INPUTS, OUTPUTS}  # einsums of other tools name their own
         usual = {(f"{memory.name}.keeps", name) for name in memory.keeps or ()}
         usual |= {(f"{memory.name}.may_bypass", name) for name in memory.may_bypass}
+        usual |= {(f"{memory.name}.tensor_bits", name) for name, _ in memory.tensor_bits}
         usual |= {(f"{memory.name}.port.tensors", t) for p in memory.ports for t in p.tensors}
         named |= {(field, tensor) for field, tensor in usual if tensor not in known}
         for field, tensor in sorted(named):

@@ -114,6 +114,11 @@ class Chip(Structure):
             )
         if self.content.vector is None:
             remarks.append("the file has no [vector]: the multipliers do what is no product")
+        if any(memory.tensor_bits for memory in arch.memories):
+            remarks.append(
+                "tensor_bits of the file are of `silicast design`: in kernels elements are as wide "
+                "as their formats"
+            )
         if arch.knows_zeros:
             remarks.append(OF_LAYERS if self.content.density else NOTHING_IS_ZERO)
             if unknown := _unknown_of_zeros(arch):
@@ -310,4 +315,5 @@ def _in_elements(memory: Memory, bits: float, held: float, *, known: bool) -> Me
         memory, capacity_words=capacity, word_bits=round(bits), block_words=max(1, int(whole)),
         ports=ports, read_pj=read, fill_pj=fill, update_pj=update,
         gated_pj=memory.gated_pj * accesses, expand_pj=expand, compress_pj=compress,
+        tensor_bits=(),
     )  # fmt: skip

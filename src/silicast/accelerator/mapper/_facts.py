@@ -248,7 +248,8 @@ class EinsumFacts:
         memory = self.arch.memories[self.level_at[slot]]
         # A cluster's instances share an access at best.
         energy = getattr(memory, action)
-        return (0.0 if energy is None else float(energy)) / memory.block_words / memory.cluster
+        each = (0.0 if energy is None else float(energy)) / memory.block_words / memory.cluster
+        return each * memory.words_of(self.tensors[t].name)
 
     @remembered
     def hidden_pj(self, t: int, slot: int) -> tuple[float, float]:
@@ -303,10 +304,10 @@ class EinsumFacts:
         return tuple(frozenset(some.tolist()) for some in self.divisors)
 
     def held(self, level: int, t: int) -> float:
-        """Share of a tile's words that take room in a memory, at least."""
-        if self.prices is None:
-            return 1.0
-        return self.prices.held.get((level, self.tensors[t].name), 1.0)
+        """Words of room that an element of a tile takes in a memory, at least."""
+        name = self.tensors[t].name
+        share = 1.0 if self.prices is None else self.prices.held.get((level, name), 1.0)
+        return share * self.arch.memories[level].words_of(name)
 
     def volume(self, tensor: EinsumTensor, tile: F64) -> F64:
         """Words of a tensor in tiles of extents ``tile``, (dims, n) -> (n,)."""
@@ -379,6 +380,15 @@ class EinsumFacts:
     def objective_of(self, energy: Number, cycles: Number) -> Number:
         """The objective that a search minimises."""
         return energy * cycles if self.objective == "edp" else energy
+
+    @cached_property
+    def hides_time(self) -> bool:
+        """Whether time counts, and mappings may take longer than their steps: ports, arrays that
+        are loaded, fills that nothing overlaps.
+        """
+        counts = self.objective == "edp" or bool(self.cycle_pj)
+        longer = self.arch.ramps or self.arch.marches or any(m.ports for m in self.arch.memories)
+        return counts and longer
 
     @cached_property
     def idle_leak(self) -> float:

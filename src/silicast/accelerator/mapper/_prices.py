@@ -111,6 +111,7 @@ class Busy:
                     if not port.tensors or name in port.tensors:
                         key = (level, action, name)
                         left = zeros.word(level, action, name, timed=True) if zeros else 1.0
+                        left *= self.arch.memories[level].words_of(name)
                         words[key] = words.get(key, 0.0) + price * left
         cycle = float(weights[0]) * self.arch.overhead
         for level, action, name, price in self._marches():
@@ -138,7 +139,7 @@ class Busy:
                     used = math.prod(
                         self.limits[s] for s in range(slot) if self.arch.slots[s].is_spatial
                     )
-                    held = memory.usable_words * used
+                    held = memory.usable_words / memory.words_of(node.systolic) * used
                     yield level, "fill", node.systolic, lag / held
                 break
 

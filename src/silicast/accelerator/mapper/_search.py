@@ -331,9 +331,10 @@ class MappingSearch:
         order = np.argsort(values, kind="stable")
         batch, rank, remaining = self._counted(history, order, values)
         cheapest = None if self.facts.prices is None else self._trace(history, order[:1])
-        return MappingSearchResult(
-            batch, rank, min(dropped, rank.value, remaining, known), cheapest
-        )
+        bound = min(dropped, rank.value, remaining, known)
+        if self.facts.hides_time:  # what was beaten by its steps may be faster than what beat it
+            bound = min(bound, float(values[order[0]]))
+        return MappingSearchResult(batch, rank, bound, cheapest)
 
     def _counted(
         self, history: list[States], order: I64, values: F64

@@ -17,7 +17,13 @@ from typing import final
 import numpy as np
 
 from silicast.accelerator.counting.accounting import AccessCounts, Flags, account
-from silicast.accelerator.counting.cost import MappingCost, Objective, cost_of, value_of
+from silicast.accelerator.counting.cost import (
+    MappingCost,
+    Objective,
+    cost_of,
+    value_of,
+    word_ratios,
+)
 from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.counting.mapping import Keep, LoopNest, MappingBatch, keep_patterns
 from silicast.accelerator.design.architecture import Architecture, FanOut, Memory
@@ -109,8 +115,8 @@ def skeleton(architecture: Architecture) -> tuple[object, ...]:
         else:
             ports = tuple((port.name, port.actions, port.tensors) for port in node.ports)
             items.append(
-                (node.name, node.block_words, node.cluster, node.exposes_fills, node.keeps,
-                 node.may_bypass, ports)
+                (node.name, node.tensor_bits, node.block_words, node.cluster, node.exposes_fills,
+                 node.keeps, node.may_bypass, ports)
             )  # fmt: skip
     return tuple(items)
 
@@ -273,7 +279,7 @@ def _have_room(factors: F64, einsum: Einsum, architecture: Architecture) -> Flag
                 volume = ones.copy()
                 for rank in tensor.ranks:
                     volume *= 1.0 + sum(step * (extents[dim] - 1.0) for dim, step in rank)
-                words += volume
+                words += volume * memory.words_of(tensor.name)
         flags &= words <= memory.usable_words
     return flags
 
@@ -350,19 +356,23 @@ def _kept(
 def _counts(einsum: Einsum, traffic: AccessCounts, family: DesignFamily) -> F64:
     """Everything that a cost grows with, (mappings, counts); infinite where tiles fit nowhere."""
     architecture = family.largest
+    ratios = word_ratios(einsum, architecture)[:, :, None]
+    reads, fills, updates, held = (
+        each * ratios for each in (traffic.reads, traffic.fills, traffic.updates, traffic.tiles)
+    )
     items: list[F64] = [traffic.steps, *traffic.hops.sum(axis=1)]
     for level, memory in enumerate(architecture.memories):
-        tiles = traffic.tiles[level]
+        tiles = held[level]
         sizes = np.array([*family.capacities[level], math.inf])
         # Tiles that fit the same capacities are as good as each other.
         index = np.searchsorted(sizes, tiles.sum(axis=0))
         items.append(np.where(index == len(sizes) - 1, math.inf, index))
-        for words in (traffic.reads[level], traffic.fills[level], traffic.updates[level]):
+        for words in (reads[level], fills[level], updates[level]):
             each = np.ceil(words / traffic.used[level] / memory.block_words)
             items.append(each.sum(axis=0))
         for port in memory.ports:
             mine = [t for t, n in enumerate(einsum.names) if not port.tensors or n in port.tensors]
-            kinds = {"read": traffic.reads, "fill": traffic.fills, "update": traffic.updates}
+            kinds = {"read": reads, "fill": fills, "update": updates}
             items += [kinds[action][level, mine].sum(axis=0) for action in port.actions]
             if architecture.ramps:
                 items.append(tiles[mine].sum(axis=0))

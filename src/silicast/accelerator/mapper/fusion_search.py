@@ -140,7 +140,8 @@ def best_fusion(
         effort: as of :func:`.best_mapping`, for each of the mappings; so many plans in proportion.
 
     Raises:
-        SilicastError: one of them cannot be mapped alone; or the design leaves zeros out.
+        SilicastError: one of them cannot be mapped alone; or the design leaves zeros out, or
+            has tensors of other widths than its words.
     """
     if architecture.knows_zeros:
         raise SilicastError(
@@ -148,6 +149,13 @@ def best_fusion(
             kind="unsupported",
             field="fuse",
             hint="map its layers one by one",
+        )
+    if any(memory.tensor_bits for memory in architecture.memories):
+        raise SilicastError(
+            "neighbours are fused on designs whose words are of one width in each memory",
+            kind="unsupported",
+            field="fuse",
+            hint="map its layers one by one, or leave tensor_bits out",
         )
     return _FusionSearch(pair, architecture, constraints or Constraints(), objective, effort).run()
 

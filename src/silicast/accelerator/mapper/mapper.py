@@ -142,7 +142,10 @@ def no_mapping(einsum: Einsum, architecture: Architecture, rules: Constraints) -
                 if dim in tile:
                     tile[dim] = min(tile[dim] * bound, einsum.bounds[dim])
         names = [t.name for t in einsum.tensors if level == 0 or memory.must_keep(t.name)]
-        words = {name: einsum.tensor(name).size(tile) for name in names}
+        words = {
+            name: math.ceil(einsum.tensor(name).size(tile) * memory.words_of(name))
+            for name in names
+        }
         needed = sum(words.values())
         if memory.bank_words is not None:
             banks = [math.ceil(size / memory.bank_words) for size in words.values()]

@@ -9,7 +9,14 @@ from cyclopts import App, Parameter
 
 from silicast.app import status
 from silicast.app.arguments import described
-from silicast.app.commands.design_files import compare, import_, map_layers, map_pair
+from silicast.app.commands.design_files import (
+    compare,
+    import_,
+    map_cores,
+    map_layers,
+    map_pair,
+    refuse_of_cores,
+)
 from silicast.app.commands.design_search import search
 from silicast.app.console import show, warn, watched_from_first, write_json
 from silicast.app.flags import Count, Json
@@ -49,7 +56,8 @@ def map_(
     """Find the best mapping, as in `silicast design map eyeriss matmul m=64 n=64 k=64`.
 
     Args:
-        chip: design of the catalog, an architecture file, or a folder of Timeloop's files.
+        chip: design of the catalog, an architecture file, or a folder of Timeloop's files; or a
+            file of several cores ([[core]]), onto which a network is mapped as a whole.
         op: conv2d or matmul; left out, the problem of Timeloop's files. Or a file of layers, all of
             which are mapped: an op graph (.json), an ONNX model, layers of ZigZag (.yaml), a
             topology of SCALE-Sim (.csv), a network of MAESTRO (.m); or resnet50.
@@ -59,12 +67,13 @@ def map_(
         fuse: the operation that takes what this one leaves, as "matmul m=64 n=64 k=256", to run
             both tile by tile; of a file of layers, neighbours.
         objective: what is made small: energy, latency or edp; left out, as the design prefers, or
-            energy.
+            energy; of several cores, latency.
         policy: a mapper that the design names ([policies.NAME]), such as row-stationary of eyeriss;
             left out, the best of all that could run.
         effort: partial mappings to try; more of them prove more.
         plot: draw the mapping, or the layers of a file, into this file (.svg, .png or .pdf).
     """
+    from silicast.accelerator.cores.core_file import has_cores
     from silicast.accelerator.counting.layer_table import is_workload
     from silicast.accelerator.mapper.task import mapped, task_of
     from silicast.report.designs.mappings import answer_data, mapping_card
@@ -72,6 +81,10 @@ def map_(
 
     at = process or ProcessFlags()
     changed = _under(policy, at)
+    if has_cores(chip):
+        given = {"density": density, "fuse": fuse, "policy": policy, "plot": plot}
+        refuse_of_cores([flag for flag, value in given.items() if value])
+        return map_cores(chip, op, sizes, objective, effort, json=json, at=changed)
     if is_workload(op):
         from silicast.accelerator.mapper.fusion_task import all_neighbours
 

@@ -84,6 +84,48 @@ def map_layers(
     return status.ANSWERED
 
 
+def refuse_of_cores(flags: Sequence[str]) -> None:
+    """Flags that say nothing of several cores.
+
+    Raises:
+        SilicastError: one was given.
+    """
+    from silicast.core.errors import SilicastError
+
+    for flag in flags:
+        raise SilicastError(
+            "does not go with a file of several cores",
+            field=f"--{flag}",
+            hint="leave it out, or map onto the design of one core",
+        )
+
+
+def map_cores(
+    chip: str, op: str, sizes: Sequence[str], objective: str, effort: int, *, json: bool, at: Change
+) -> int:
+    """Maps a network, or one operation, onto several cores."""
+    from silicast.accelerator.cores.core_file import read_cores
+    from silicast.accelerator.cores.core_mapping import as_layer, mapped_cores
+    from silicast.accelerator.cores.layer_graph import read_layer_graph
+    from silicast.accelerator.counting.layer_table import is_workload
+    from silicast.accelerator.mapper.task import einsum_of, whole_sizes
+    from silicast.report.designs.core_schedules import cores_card, cores_data
+
+    system = read_cores(Path(chip))
+    if is_workload(op):
+        graph = read_layer_graph(Path(op), whole_sizes(sizes))
+    else:
+        graph = as_layer(einsum_of(op, sizes))
+    result = mapped_cores(system, graph, objective, effort, at=at)
+    for note in result.remarks:
+        warn(note)
+    if json:
+        write_json(cores_data(result))
+    else:
+        show(cores_card(result))
+    return status.ANSWERED
+
+
 def map_pair(
     chip: str,
     op: str,

@@ -102,9 +102,16 @@ def _show_measured(measured_score: MeasuredScore, *, json: bool) -> int:
 
 
 def _check_devices(files: list[Path], *, json: bool) -> int:
+    from silicast.accelerator.cores.core_file import has_cores, wrong_cores
     from silicast.hardware.check import check_device
 
-    table = {str(path): [str(problem) for problem in check_device(path)] for path in files}
+    table = {
+        str(path): [
+            str(problem)
+            for problem in (wrong_cores(path) if has_cores(str(path)) else check_device(path))
+        ]
+        for path in files
+    }
     if json:
         write_json(table)
     else:
