@@ -73,6 +73,12 @@ def recommendation_lines(answer: Mapping[str, Any]) -> list[str]:
                 f"  {words} {rounded(b['estimate'])} ms (90 %: {rounded(b['p05'])} to "
                 f"{rounded(b['p95'])}), at most {limit:g} ms"
             )
+    if fewer := search.get("fewer_devices"):
+        count = f"{fewer['gpus']} device{'' if fewer['gpus'] == 1 else 's'}"
+        lines.append(
+            f"  fewer devices keep it with {_share(fewer['at_most'])} probability at most; nearest "
+            f"is {fewer['plan']}: {count}"
+        )
     if "cost_per_million_output_tokens" in metrics:
         b = metrics["cost_per_million_output_tokens"]
         lines.append(
