@@ -43,7 +43,8 @@ from silicast.serving.capacity.objective import LatencyObjective
 SIMULATED: Final = 20
 """Plans that are simulated."""
 IN_FULL: Final = 3
-"""Plans of them that are answered in full."""
+MOST_IN_FULL: Final = 6
+"""Plans of them that are answered in full; more where none of the first keeps the objective."""
 SCREENING: Final = (1.5, 200, 400)
 """Requests of a simulation that only chooses: those that arrive in so many lifetimes of a request,
 the least and the most of them."""
@@ -56,6 +57,8 @@ NEAR: Final = 1.2
 LEAST_CONFIDENCE: Final = 0.5
 """What is recommended keeps the objective at least so probably."""
 QUANTILES: Final = {0.5: "p50", 0.9: "p90", 0.95: "p95", 0.99: "p99"}
+QUEUE: Final = "queue"
+"""What an objective calls a queue that only grows."""
 OVER: Final = "over"
 """What is believed of a plan that was not answered in full: a metric over its limit."""
 COMMON: Final = "shapes:"
@@ -71,6 +74,8 @@ class _JudgedPlan:
         statistics: simulated, milliseconds; empty = it was not.
         broken: the limits that the simulation broke -> by what value.
         over: the largest ratio of a statistic to its limit.
+        late: of a queue that only grows, the time until the last answer over that in which requests
+            came: about the rate over what is carried.
         answer: in full.
     """
 
@@ -79,6 +84,7 @@ class _JudgedPlan:
     statistics: Mapping[str, float]
     broken: Mapping[str, float]
     over: float = math.inf
+    late: float = 0.0
     answer: Answer | None = None
 
     @property
@@ -92,7 +98,7 @@ class _JudgedPlan:
         """What keeps the limits comes first, by devices; then what misses them by least."""
         if not self.broken:
             return 0.0, *self.plan.rank
-        return 1.0, float("queue" in self.broken), self.over, *self.plan.rank
+        return 1.0, float(QUEUE in self.broken), self.over, *self.plan.rank
 
 
 def best_serving_plan(scenario: Scenario) -> Answer:
@@ -143,8 +149,15 @@ class _PlanChoice:
             )
         few = self._requests_of(chosen[0], *SCREENING)
         tried = sorted((self._simulated(e, few) for e in chosen), key=lambda each: each.rank)
-        finalists = [self._in_full(each) for each in tried[:IN_FULL]]
-        others = [*tried[IN_FULL:], *self._closed(plans, chosen)]
+        finalists = list[_JudgedPlan]()
+        for each in tried:
+            finalists.append(self._in_full(each))
+            further = tried[len(finalists) : MOST_IN_FULL]
+            if len(finalists) < IN_FULL:
+                continue
+            if not further or further[0].broken or any(map(self._keeps, finalists)):
+                break
+        others = [*tried[len(finalists) :], *self._closed(plans, chosen)]
         return self._reply(finalists, others, len(plans))
 
     def _plans(self) -> list[ServingPlan]:
@@ -216,7 +229,10 @@ class _PlanChoice:
             return _JudgedPlan(replace(plan, reason=str(error)), tree, {}, {"refused": math.inf})
         values = self._objective.values(records)
         over = max(value / self._objective.limit(name) for name, value in values.items())
-        return _JudgedPlan(plan, tree, values, self._objective.broken(records), over)
+        broken, sent = self._objective.broken(records), records.sent_ns
+        late = (records.end_ns - int(sent.min())) / max(int(sent.max() - sent.min()), 1)
+        late = late if QUEUE in broken else 0.0
+        return _JudgedPlan(plan, tree, values, broken, over, late)
 
     def _in_full(self, tried: _JudgedPlan) -> _JudgedPlan:
         """With the answer of task ``serving``, request for request."""
@@ -224,6 +240,12 @@ class _PlanChoice:
             return tried
         ready = prepared(decode(tried.tree, folder=self._scenario.folder))
         return replace(tried, answer=ready.answer())
+
+    def _keeps(self, tried: _JudgedPlan) -> bool:
+        """Whether a plan that was answered in full keeps the objective probably enough."""
+        if tried.answer is None:
+            return False
+        return bool(meeting([_uncertain(tried)], self._limits).mean() >= LEAST_CONFIDENCE)
 
     def _requests_of(self, plan: ServingPlan, lifetimes: float, least: int, most: int) -> int:
         """Requests that arrive in so many lifetimes of one."""
@@ -326,7 +348,8 @@ class _PlanChoice:
             metrics = tried.answer.metrics
             return {n: metrics[n].estimate / ms for n, ms in self._limits.items() if n in metrics}
         if tried.statistics:
-            return {n: ms / self._objective.limit(n) for n, ms in tried.statistics.items()}
+            ratios = {n: ms / self._objective.limit(n) for n, ms in tried.statistics.items()}
+            return ratios | ({RATE: tried.late} if tried.late else {})
         excess = tried.plan.excess
         return {excess.of: excess.ratio} if excess else {}
 
@@ -372,7 +395,7 @@ class _PlanChoice:
         if tried.broken:
             return "; ".join(
                 _above(name, value, self._objective.limit(name))
-                if name != "queue"
+                if name != QUEUE
                 else "its queue only grows"
                 for name, value in tried.broken.items()
             )
