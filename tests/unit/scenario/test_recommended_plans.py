@@ -54,7 +54,21 @@ def test_every_plan_has_its_fidelity_and_a_reason_why_it_lost(answer: Answer) ->
     intervals = [row for row in search["candidates"] if row["fidelity"].endswith("intervals")]
     assert all("on_front" in row for row in intervals)
     assert search["simulated"] <= len(search["candidates"])
+    assert search["fewer_devices"] is None  # than one
     assert any("prefill" in row["plan"] for row in search["candidates"])
+
+
+def test_how_probable_fewer_devices_are_falls_with_what_they_miss() -> None:
+    """Two devices are needed where one answers about so many requests."""
+    shares = []
+    for rate in (260.0, 340.0):
+        serving = {**SERVING, "arrival": {"kind": "poisson", "rate_per_s": rate}, "requests": 400}
+        tree = {**TREE, "workload": {"objective": "cost", "serving": serving}}
+        search = run(decode(tree)).why["recommendation"]
+        assert search["best"]["gpus"] == 2
+        assert search["fewer_devices"]["gpus"] == 1
+        shares.append(search["fewer_devices"]["at_most"])
+    assert 0.5 > shares[0] > shares[1] >= 0.0
 
 
 @pytest.mark.parametrize(
