@@ -21,7 +21,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.sweep_kills import space_file
 from silicast.exploration.scenario_space import read_scenario_space
 from silicast.runner import replies, workers
 from silicast.runner.lines import Line
@@ -30,6 +29,23 @@ from silicast.runner.store import AnswerStore
 from silicast.runner.sweep import Sweep
 
 OUT = Path(__file__).parent / "results" / "speed_sweep.json"
+SPACE = """
+[scenario]
+task = "kernel"
+device = "h100"
+kernel = {{ op = "gemm", k = 4096 }}
+[[axis]]
+field = "kernel.m"
+range = [1, {most}]
+step = 1
+[[axis]]
+field = "kernel.n"
+range = [512, 5120]
+step = 512
+[[axis]]
+field = "kernel.dtype"
+values = ["bf16", "fp8"]
+"""
 SHARDS = 8
 WAIT_S = 0.1
 PROCESSES = 8
@@ -59,6 +75,12 @@ def wait_before_answers() -> None:
 
     answer = replies.replies
     vars(workers)["replies"] = waiting
+
+
+def space_file(folder: Path, points: int) -> Path:
+    path = folder / f"space_{points}.toml"
+    path.write_text(SPACE.format(most=points // 20), encoding="utf-8")
+    return path
 
 
 def cpu_s(*command: str) -> float:
@@ -131,7 +153,9 @@ def main() -> None:
         run_child(*given.child)
         return
     with tempfile.TemporaryDirectory() as name:
-        figures = sharded(Path(name), given.points) | waited(Path(name), given.waiting)
+        figures = sharded(Path(name), given.points)
+        print(json.dumps(figures, indent=1), flush=True)
+        figures |= waited(Path(name), given.waiting)
     print(json.dumps(figures, indent=1))
     OUT.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
