@@ -32,7 +32,7 @@ def recommend_scenario(
 
     >>> asked = ServeFlags(model="Llama-3.1-8B", device="h100", slo="ttft_p99=1s", rate=20.0)
     >>> recommend_scenario(asked, 8, ["vllm", "sglang"], [])["workload"]["search"]
-    {'vary': {'engine': ['vllm', 'sglang']}}
+    {'vary': {'engine.name': ['vllm', 'sglang']}}
     """
     if serve_flags.slo is None:
         raise SilicastError("says what must be kept: give it", field=FLAG, hint=EXAMPLE)
@@ -43,7 +43,7 @@ def recommend_scenario(
             "nothing says how requests come", field="--rate", hint="give --rate or --trace"
         )
     scenario = serving_scenario(serve_flags, {})
-    choices = {"engine": engines, "precision.recipe": dtypes}
+    choices = {"engine.name": engines, "precision.recipe": dtypes}
     vary: dict[str, Any] = {field: each for field, each in choices.items() if len(each) > 1}
     for field, values in (varied or {}).items():
         if field in vary:

@@ -129,7 +129,7 @@ class ServingPlan:
 
     @property
     def label(self) -> str:
-        """What it is called: "tp 2 x 4", pools one after the other."""
+        """What it is called: "sglang, max_num_seqs 64, tp 2 x 4", pools one after the other."""
         parts = []
         for pool in self.pools:
             plan = pool.deployment.plan
@@ -141,7 +141,10 @@ class ServingPlan:
             parts.append(
                 f"{f'{pool.role}: ' if pool.role else ''}{' '.join(degrees)} x {pool.replicas}"
             )
-        values = [str(value) for value in self.fields.values()]
+        values = [
+            value if isinstance(value, str) else f"{name.rsplit('.', 1)[-1]} {value}"
+            for name, value in self.fields.items()
+        ]
         return ", ".join((*values, *parts))
 
     @property

@@ -62,9 +62,13 @@ def test_it_is_improbable_that_half_the_devices_answer_what_two_are_needed_for()
     """One device answers 240 requests/s, so that 400 requests within 0.7 s wait up to a second."""
     arrival = {"kind": "poisson", "rate_per_s": 600.0}
     serving = {**SERVING, "arrival": arrival, "requests": 400}
-    tree = {**TREE, "workload": {"objective": "cost", "serving": serving}}
+    vary = {"engine.options.max_num_seqs": [256]}
+    work = {"objective": "cost", "serving": serving, "search": {"vary": vary}}
+    tree = {**TREE, "workload": work}
     search = run(decode(tree)).why["recommendation"]
     assert search["best"]["gpus"] == 2
+    assert search["best"]["plan"].startswith("max_num_seqs 256, ")
+    assert search["best"]["scenario"]["engine"]["options"] == {"max_num_seqs": 256}
     assert search["fewer_devices"]["gpus"] == 1
     assert search["fewer_devices"]["plan_at_most"] <= search["fewer_devices"]["at_most"] < 0.5
 

@@ -16,6 +16,7 @@ from typing import Any, Final, final
 import msgspec
 import numpy as np
 
+from silicast.composition.engines.engine import default_engine
 from silicast.composition.passes.deployment import Deployment
 from silicast.core.errors import SilicastError, over_limit
 from silicast.core.prediction import Quantity
@@ -204,6 +205,8 @@ class _PlanChoice:
         if cluster:
             tree["cluster"] = cluster
         tree |= {"task": "serving", "workload": msgspec.to_builtins(self._serving)}
+        if any(name.startswith("engine.") for name in fields):
+            tree.setdefault("engine", {"name": default_engine("serving")})
         if plan is not None and len(plan.pools) == 1:
             (pool,) = plan.pools
             tree["parallel"] = _degrees(pool.deployment)
