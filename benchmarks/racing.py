@@ -1,9 +1,14 @@
-"""Races over spaces of queues: how often they find what an exhaustive search finds, at what cost.
+"""Searches over spaces of queues: how often they find what an exhaustive search finds, at what
+cost.
 
 A point is a queue with one server: its rate, its time of a request, how much that varies, and a
 surcharge for its price. What is wanted is a small 99th percentile of time in the system. Points of
 a space see the same arrivals and the same draws of work (common random numbers). The exhaustive
 search simulates every point with as many seeds as the winner of the race had.
+
+A search that prunes by bounds simulates points with :data:`PRUNED_SEEDS` seeds, in the order of a
+bound that no time in the system is below: the work of the same requests, without any wait. It must
+find the exhaustive optimum of the same seeds in every space.
 
     python benchmarks/racing.py [--spaces 50]
 """
@@ -20,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from silicast.core.numerics import F64
+from silicast.exploration.pruning import prune
 from silicast.exploration.racing import race
 
 OUT = Path(__file__).parent / "results" / "racing.json"
@@ -29,6 +35,7 @@ TAIL = 2
 AT_ONCE = 64
 """Seeds that are simulated together."""
 MOST = 2000
+PRUNED_SEEDS = 16
 
 
 class QueueSpace:
@@ -41,6 +48,17 @@ class QueueSpace:
         self.busy = random.uniform(0.2, 0.85, self.count)
         self.work = random.uniform(0.5, 2.0, self.count)
         self.spread = random.uniform(0.1, 1.0, self.count)
+
+    def bounds(self, seeds: Sequence[int]) -> F64:
+        """What no point is below: the times of requests that never wait."""
+        drawn = [np.random.default_rng([self.number, s]) for s in seeds]
+        for each in drawn:
+            each.exponential(size=REQUESTS)  # the gaps, which come first
+        normals = np.array([each.normal(size=REQUESTS) for each in drawn])[None]
+        work, spread = self.work[:, None, None], self.spread[:, None, None]
+        times = np.sort(work * np.exp(spread * normals - spread * spread / 2.0), axis=2)
+        bounds: F64 = times[:, :, -TAIL].mean(axis=1)
+        return bounds
 
     def simulate(self, points: Sequence[int], seeds: Sequence[int]) -> F64:
         at = np.asarray(points)
@@ -61,13 +79,28 @@ class QueueSpace:
         return np.hstack(columns)
 
 
+def pruned(space: QueueSpace) -> tuple[bool, float]:
+    """Whether pruning finds what the exhaustive search does, and the share that it simulates."""
+    seeds = range(PRUNED_SEEDS)
+
+    def evaluate(some: Sequence[int]) -> list[float]:
+        values: list[float] = space.simulate(some, seeds).mean(axis=1).tolist()
+        return values
+
+    result = prune(space.bounds(seeds).tolist(), evaluate, together=8)
+    every = evaluate(range(space.count))
+    return result.order[0] == int(np.argmin(every)), len(result.values) / space.count
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spaces", type=int, default=50)
     spaces = parser.parse_args().spaces
     found, stated, shares, regret, points = 0, [], [], [], 0
+    pruning = list[tuple[bool, float]]()
     for number in range(spaces):
         space = QueueSpace(number)
+        pruning.append(pruned(space))
         result = race(space.count, space.simulate)
         # of the exhaustive search only points that may win are simulated in full: those whose
         # first seeds are within a factor of two of the best
@@ -93,6 +126,8 @@ def main() -> None:
         "share_of_simulations_mean": round(float(np.mean(shares)), 4),
         "share_of_simulations_most": round(max(shares), 4),
         "regret_pct_worst": round(max(regret), 3),
+        "pruned_found_exhaustive_optimum": sum(each for each, _ in pruning),
+        "pruned_share_simulated_mean": round(float(np.mean([share for _, share in pruning])), 4),
     }
     print(json.dumps(figures, indent=1))
     OUT.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")

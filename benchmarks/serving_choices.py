@@ -15,7 +15,9 @@ front       of runs of one model, device, engine and traffic (6 or more): what t
 limit       of the same runs: the most throughput a device with TPOT of at most 15, 30, 60 ms:
             whether the limit is met, and the value (0 where it is missed); by beliefs also the
             confidence that was stated, beside the band in which 95 % of such counts lie: of
-            independent choices, and of choices whose errors have common causes
+            independent choices, and of choices whose errors have common causes. A question is
+            counted only where a measured point meets its limit, so that the confidence given that
+            any point does ("where possible") is what the counts are to be held against
 
     python benchmarks/serving_choices.py [--rows N]   # N: the first rows, for a look
 """
@@ -28,6 +30,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +160,7 @@ def fronts_and_limits(
     names = (*views, BELIEFS)
     shares: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     kept: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
-    stated: list[tuple[UncertainPoint, float, float]] = []
+    stated: list[_StatedChoice] = []
     for rows in groups(chosen, by_concurrency=False):
         points = [each for row in rows if (each := beliefs[row]) is not None]
         if len(rows) < 6 or len(points) < len(rows) or not _all_known(rows, views):
@@ -183,7 +186,9 @@ def fronts_and_limits(
             meets = meeting(points, {TPOT: limit})
             best = int(np.argmax(expected_worth(points, RATE, meets)))
             takes[BELIEFS] = rows[best]
-            stated.append((points[best], limit, float(meets[:, best].mean())))
+            can = float(meets.any(axis=1).mean())
+            sure = float(meets[:, best].mean())
+            stated.append(_StatedChoice(points[best], limit, sure, sure / can if can else 0.0))
             for name, row in takes.items():
                 met = row is not None and truth[row][1] <= limit
                 value = truth[row][0] / max(possible) if met and row is not None else 0.0
@@ -209,24 +214,42 @@ def fronts_and_limits(
     return front_figures, limit_figures
 
 
-def _stated(choices: Sequence[tuple[UncertainPoint, float, float]], met: float) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _StatedChoice:
+    """A point that is worth most under a limit, and how surely it keeps the limit.
+
+    Attributes:
+        confidence: as the tool states it; where_possible: given that any point of its group does,
+            as in all questions that are counted here.
+    """
+
+    point: UncertainPoint
+    limit: float
+    confidence: float
+    where_possible: float
+
+
+def _stated(choices: Sequence[_StatedChoice], met: float) -> dict[str, Any]:
     """What was stated, and the counts of limits met that such confidences allow."""
-    confidence = np.array([each[2] for each in choices])
-    expected, sd = float(confidence.sum()), math.sqrt((confidence * (1.0 - confidence)).sum())
-    together = drawn_metrics([each[0] for each in choices], [TPOT])[:, :, 0]
-    counts = (together <= np.array([each[1] for each in choices])).sum(axis=1)
-    bands = {
-        "binomial": (expected - Z95 * sd, min(expected + Z95 * sd, len(choices))),
-        "common_causes": tuple(np.quantile(counts, [0.025, 0.975])),
-    }
+    together = drawn_metrics([each.point for each in choices], [TPOT])[:, :, 0]
+    counts = (together <= np.array([each.limit for each in choices])).sum(axis=1)
     percent = 100.0 / max(len(choices), 1)
-    return {"stated_pct": round(percent * expected, 1)} | {
-        f"band_95_pct_{name}": {
-            "from": round(percent * float(low), 1),
-            "to": round(percent * float(high), 1),
-            "within": bool(low <= met <= high),
-        }
-        for name, (low, high) in bands.items()
+    figures: dict[str, Any] = {}
+    for name in ("confidence", "where_possible"):
+        sure = np.array([getattr(each, name) for each in choices])
+        expected, sd = float(sure.sum()), math.sqrt((sure * (1.0 - sure)).sum())
+        band = expected - Z95 * sd, min(expected + Z95 * sd, len(choices))
+        figures[f"{name}_pct"] = round(percent * expected, 1)
+        figures[f"{name}_band_95_pct_binomial"] = _band(band, met, percent)
+    band = float(np.quantile(counts, 0.025)), float(np.quantile(counts, 0.975))
+    return figures | {"confidence_band_95_pct_common_causes": _band(band, met, percent)}
+
+
+def _band(ends: tuple[float, float], met: float, percent: float) -> dict[str, Any]:
+    return {
+        "from": round(percent * ends[0], 1),
+        "to": round(percent * ends[1], 1),
+        "within": bool(ends[0] <= met <= ends[1]),
     }
 
 

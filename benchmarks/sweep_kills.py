@@ -6,7 +6,7 @@ killed, on three nodes of Ray of which one is killed (where ray is installed), a
 read-only disk (where one can be mounted). The sorted export must always be the same bytes. Chunks
 are made of 0.1 s, so that kills fall among them.
 
-    python benchmarks/sweep_kills.py [--kills 24] [--points 100000]
+    python benchmarks/sweep_kills.py [--kills 200] [--points 100000]
 """
 
 from __future__ import annotations
@@ -28,11 +28,17 @@ from typing import Any
 from silicast.core.errors import SilicastError
 from silicast.exploration.scenario_space import read_scenario_space
 from silicast.runner import sweep as sweeps
+from silicast.runner import workers
+from silicast.runner.lines import Line
+from silicast.runner.replies import Replies, replies
 from silicast.runner.results import export, stored_rows
 from silicast.runner.store import AnswerStore, read_shard
 from silicast.runner.sweep import Sweep
 
 CHUNK_S = 0.1
+PIECE_LINES = 512
+"""Points that a process answers between two chances to write them: so small that kills fall among
+many shards."""
 OUT = Path(__file__).parent / "results" / "sweep_kills.json"
 SPACE = """
 [scenario]
@@ -68,8 +74,27 @@ def child(space: Path, store: Path, shard: str) -> list[str]:
     return [sys.executable, __file__, "--child", str(space), str(store), shard]
 
 
+def answered_file(store: Path) -> Path:
+    """Where processes that sweep into a store note the points they answered, a piece a line."""
+    return store.with_suffix(".answered")
+
+
+def answered(store: Path) -> list[int]:
+    path = answered_file(store)
+    return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+
 def run_child(space: str, store: str, shard: str) -> None:
-    sweeps.CHUNK_S = CHUNK_S
+    sweeps.CHUNK_S, workers.MOST_LINES = CHUNK_S, PIECE_LINES
+    note = answered_file(Path(store)).open("a", encoding="utf-8", buffering=1)
+    answer = replies
+
+    def noted(piece: list[Line], *others: Any) -> Replies:
+        result = answer(piece, *others)
+        note.write(f"{len(piece)}\n")
+        return result
+
+    vars(workers)["replies"] = noted
     number, count = (int(part) for part in shard.split("/"))
     swept = Sweep(read_scenario_space(Path(space)), Path(space).parent, (), number, count)
     swept.run(AnswerStore.begun(Path(store)))
@@ -77,9 +102,9 @@ def run_child(space: str, store: str, shard: str) -> None:
 
 def killed(folder: Path, space: Path, kills: int, draw: random.Random) -> dict[str, Any]:
     """A sweep that is killed so often, then left alone."""
-    store, lost, fruitful = folder / "killed", 0, 0
+    store, lost, fruitful, redone = folder / "killed", 0, 0, 0
     for number in range(kills):
-        before = keys(store)
+        before, noted = keys(store), sum(answered(store))
         process = subprocess.Popen(child(space, store, "0/1"), stderr=subprocess.DEVNULL)
         if number % 2:  # any instant, that of the start among them
             time.sleep(draw.uniform(0.0, 1.5))
@@ -93,6 +118,7 @@ def killed(folder: Path, space: Path, kills: int, draw: random.Random) -> dict[s
         after = keys(store)
         lost += len(before - after)
         fruitful += len(after) > len(before)
+        redone = max(redone, sum(answered(store)) - noted - len(after - before))
     subprocess.run(child(space, store, "0/1"), check=True)
     sha, rows = digest(store, folder)
     return {
@@ -101,6 +127,8 @@ def killed(folder: Path, space: Path, kills: int, draw: random.Random) -> dict[s
         "committed_rows_lost": lost,
         "rows": rows,
         "rows_twice": stored(store) - rows,
+        "points_redone_after_one_kill": redone,
+        "points_of_the_largest_chunk": max(answered(store)),
         "sha256": sha,
     }
 
@@ -118,9 +146,9 @@ def stored(store: Path) -> int:
 
 
 def shards(folder: Path, space: Path, draw: random.Random) -> Path:
-    """Eight parts one after the other, two of them killed and taken up again."""
+    """Eight parts in a shuffled order, two of them killed and taken up again."""
     store, victims = folder / "shards", draw.sample(range(8), 2)
-    for number in range(8):
+    for number in draw.sample(range(8), 8):
         command = child(space, store, f"{number}/8")
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
         if number in victims:
@@ -193,9 +221,9 @@ def refused(swept: Sweep, store: Path) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=24)
+    parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--child", nargs=3)
-    parser.add_argument("--rows", type=int, default=24_000)
+    parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--points", type=int, default=100_000)
     asked = parser.parse_args()
     if asked.child:
@@ -219,7 +247,9 @@ def main() -> None:
         stores = {
             "killed": figures.pop("sha256"),
             "two_processes": digest(folder / "two", folder)[0],
-            "eight_shards_two_killed": digest(shards(folder, space, random.Random(2)), folder)[0],
+            "eight_shuffled_shards_two_killed": digest(
+                shards(folder, space, random.Random(2)), folder
+            )[0],
         }
         ray_store = on_ray(folder, space)
         if ray_store is not None:

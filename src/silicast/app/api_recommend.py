@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ def recommend(
     engine: str | None = None,
     dtype: str | None = None,
     kv_dtype: str | None = None,
+    vary: Mapping[str, Sequence[Any]] | None = None,
     seed: int = 0,
     price: float | str | None = None,
     price_where: str | None = None,
@@ -37,6 +39,8 @@ def recommend(
         slo: what must be kept: ``"ttft_p99=2s,tpot_p99=40ms"``.
         engine: one, or several with commas between them; None = the default engine.
         dtype: format of the matrix products, or several; None = the checkpoint's.
+        vary: field of a scenario of task serving -> its values to choose among:
+            ``{"engine.options.max_num_seqs": [64, 256]}``.
         price: USD for an hour of the device, or as the command takes it.
         fields: further fields of a scenario.
 
@@ -68,6 +72,6 @@ def recommend(
         price_where=price_where,
     )
     scenario = recommend_scenario(
-        requested, gpus, names_of(engine, "engine"), names_of(dtype, "dtype")
+        requested, gpus, names_of(engine, "engine"), names_of(dtype, "dtype"), vary
     )
     return predict({**scenario, **fields})

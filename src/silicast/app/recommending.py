@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from silicast.app.serve_flags import ServeFlags, serving_scenario
 from silicast.app.slo_flag import EXAMPLE, FLAG
 from silicast.core.errors import SilicastError
 
+VARY = "--vary"
+
 
 def recommend_scenario(
-    serve_flags: ServeFlags, gpus: int, engines: list[str], dtypes: list[str]
+    serve_flags: ServeFlags,
+    gpus: int,
+    engines: list[str],
+    dtypes: list[str],
+    varied: Mapping[str, Sequence[Any]] | None = None,
 ) -> dict[str, Any]:
     """A scenario of task ``plan`` with a traffic.
 
@@ -18,13 +25,14 @@ def recommend_scenario(
         serve_flags: what serves which requests, without engine and format.
         gpus: the most devices.
         engines, dtypes: to choose among; one is stated, () = the default.
+        varied: field of a scenario of task serving -> its values to choose among.
 
     Raises:
         SilicastError: no objective, or flags that contradict each other.
 
     >>> asked = ServeFlags(model="Llama-3.1-8B", device="h100", slo="ttft_p99=1s", rate=20.0)
     >>> recommend_scenario(asked, 8, ["vllm", "sglang"], [])["workload"]["search"]
-    {'vary': {'engine': ['vllm', 'sglang']}}
+    {'vary': {'engine.name': ['vllm', 'sglang']}}
     """
     if serve_flags.slo is None:
         raise SilicastError("says what must be kept: give it", field=FLAG, hint=EXAMPLE)
@@ -35,8 +43,12 @@ def recommend_scenario(
             "nothing says how requests come", field="--rate", hint="give --rate or --trace"
         )
     scenario = serving_scenario(serve_flags, {})
-    choices = {"engine": engines, "precision.recipe": dtypes}
-    vary = {field: values for field, values in choices.items() if len(values) > 1}
+    choices = {"engine.name": engines, "precision.recipe": dtypes}
+    vary: dict[str, Any] = {field: each for field, each in choices.items() if len(each) > 1}
+    for field, values in (varied or {}).items():
+        if field in vary:
+            raise SilicastError(f"{field} is varied by a flag of its own too", field=VARY)
+        vary[field] = list(values)
     if len(engines) == 1:
         scenario["engine"] = engines[0]
     if len(dtypes) == 1:
@@ -46,6 +58,38 @@ def recommend_scenario(
         workload["search"] = {"vary": vary}
     cluster = {**scenario.get("cluster", {}), "gpus": gpus}
     return {**scenario, "task": "plan", "cluster": cluster, "workload": workload}
+
+
+def varied_fields(texts: Sequence[str]) -> dict[str, list[Any]]:
+    """Fields and the values to choose among, as the command line states them.
+
+    Raises:
+        SilicastError: no field, no value, or one twice.
+
+    >>> varied_fields(["engine.options.max_num_seqs=64,256", "engine.options.overlap=true,false"])
+    {'engine.options.max_num_seqs': [64, 256], 'engine.options.overlap': [True, False]}
+    """
+    fields: dict[str, list[Any]] = {}
+    for text in texts:
+        field, equals, words = text.partition("=")
+        if not field or not equals:
+            hint = "for example engine.options.max_num_seqs=64,256"
+            raise SilicastError(f"expected FIELD=VALUES, found {text!r:.60}", field=VARY, hint=hint)
+        if field in fields:
+            raise SilicastError(f"{field} is given twice", field=VARY)
+        fields[field] = [_value(word) for word in names_of(words, VARY)]
+    return fields
+
+
+def _value(word: str) -> Any:
+    """A number, true, false, or the word itself."""
+    import msgspec
+
+    try:
+        value = msgspec.json.decode(word)
+    except msgspec.DecodeError:
+        return word
+    return value if isinstance(value, bool | int | float) else word
 
 
 def names_of(text: str | None, field: str) -> list[str]:

@@ -29,6 +29,21 @@ MOST_STAGES: Final = 4
 BUSIEST: Final = 0.9
 """Share of its time that a replica which only prefills may be busy."""
 MILLI: Final = 1e3
+RATE: Final = "rate"
+
+
+@final
+@dataclass(frozen=True)
+class Excess:
+    """How far a plan is from what it must keep, in the mean.
+
+    Attributes:
+        ratio: of a mean to its limit, or of the rate to what is carried.
+        of: the latency; "rate".
+    """
+
+    ratio: float
+    of: str
 
 
 @final
@@ -50,6 +65,14 @@ class PlanTraffic:
     longest_output: int
     limits_ms: Mapping[str, float]
 
+    def excess(self, **means_s: float) -> Excess:
+        """The largest ratio of some mean latencies, seconds, to their limits."""
+        ratios = [
+            Excess(seconds * MILLI / self.limits_ms.get(name, math.inf), name)
+            for name, seconds in means_s.items()
+        ]
+        return max(ratios, key=lambda each: each.ratio)
+
     def broken(self, ttft_s: float, tpot_s: float) -> str:
         """The limit that means break; "" = none."""
         for name, value in (("ttft", ttft_s), ("tpot", tpot_s)):
@@ -67,12 +90,14 @@ class PlanPool:
     Attributes:
         role: "", "prefill" or "decode".
         clients: requests at once in a replica, as expected.
+        with_fewer: what one replica fewer breaks in closed form; None = it is the only one.
     """
 
     deployment: Deployment
     replicas: int
     role: str = ""
     clients: float = 0.0
+    with_fewer: Excess | None = None
 
     @property
     def gpus(self) -> int:
@@ -88,6 +113,7 @@ class ServingPlan:
         ttft_s, tpot_s: in the mean, in closed form.
         fields: in which its scenario differs from the others', beside its plan.
         reason: why it cannot; "" = it may.
+        excess: what it breaks in closed form; None = nothing.
     """
 
     pools: tuple[PlanPool, ...]
@@ -95,6 +121,7 @@ class ServingPlan:
     tpot_s: float
     fields: Mapping[str, object]
     reason: str = ""
+    excess: Excess | None = None
 
     @property
     def gpus(self) -> int:
@@ -102,7 +129,7 @@ class ServingPlan:
 
     @property
     def label(self) -> str:
-        """What it is called: "tp 2 x 4", pools one after the other."""
+        """What it is called: "sglang, max_num_seqs 64, tp 2 x 4", pools one after the other."""
         parts = []
         for pool in self.pools:
             plan = pool.deployment.plan
@@ -114,7 +141,10 @@ class ServingPlan:
             parts.append(
                 f"{f'{pool.role}: ' if pool.role else ''}{' '.join(degrees)} x {pool.replicas}"
             )
-        values = [str(value) for value in self.fields.values()]
+        values = [
+            value if isinstance(value, str) else f"{name.rsplit('.', 1)[-1]} {value}"
+            for name, value in self.fields.items()
+        ]
         return ", ".join((*values, *parts))
 
     @property
@@ -182,6 +212,28 @@ class PlanCurve:
         )
         return clients, first_s + _wait_s(rate_per_s, prompt_s), tpot_s
 
+    def excess(self, rate_per_s: float) -> Excess:
+        """How far a replica that does all is from its limits; above 1 it breaks one."""
+        _, ttft_s, tpot_s = self.at_rate(rate_per_s)
+        if math.isinf(ttft_s):
+            return Excess(rate_per_s / float(self.curve.requests_per_s.max()), RATE)
+        return self._traffic.excess(ttft=ttft_s, tpot=tpot_s)
+
+    def excess_prefilling(self, rate_per_s: float) -> Excess:
+        """The same of a replica that only prefills."""
+        ttft_s = self.prefilling(rate_per_s)
+        if math.isinf(ttft_s):
+            return Excess(rate_per_s * float(self.curve.first_s[0]) / BUSIEST, RATE)
+        return self._traffic.excess(ttft=ttft_s)
+
+    def excess_decoding(self, rate_per_s: float) -> Excess:
+        """The same of a replica that only decodes."""
+        curve, more = self.curve, max(self._traffic.output_tokens - 1, 1)
+        _, tpot_s = self.decoding(rate_per_s)
+        if math.isinf(tpot_s):
+            return Excess(rate_per_s / float((curve.clients / (more * curve.step_s)).max()), RATE)
+        return self._traffic.excess(tpot=tpot_s)
+
     def prefilling(self, rate_per_s: float) -> float:
         """Mean ttft, seconds, of a replica that only prefills; infinite where it is too busy."""
         prompt_s = float(self.curve.first_s[0])
@@ -219,8 +271,9 @@ def together(
             peak = float(curve.curve.requests_per_s.max()) * replicas
             servers = "1 replica answers" if replicas == 1 else f"{replicas} replicas answer"
             reason = f"{servers} {peak:.3g} requests/s at most, with {curve.room} at once in each"
-        pool = PlanPool(curve.deployment, replicas, "", clients)
-        best = ServingPlan((pool,), ttft_s, tpot_s, fields, reason)
+        excess = curve.excess(traffic.rate_per_s / replicas) if reason else None
+        pool = PlanPool(curve.deployment, replicas, "", clients, best.excess)
+        best = ServingPlan((pool,), ttft_s, tpot_s, fields, reason, excess)
         if not reason:
             return best
     return best
@@ -239,20 +292,27 @@ def apart(
         shown: plans of each pool that are paired.
     """
     prefill, decode = list[tuple[PlanPool, float]](), list[tuple[PlanPool, float]]()
-    ttft_ms, tpot_ms = (traffic.limits_ms.get(name, math.inf) for name in ("ttft", "tpot"))
     for curve in curves:
         most = gpus // curve.deployment.plan.gpus
+        fewer = None
         for replicas in range(1, most + 1):
-            ttft_s = curve.prefilling(traffic.rate_per_s / replicas)
-            if ttft_s * MILLI <= ttft_ms and math.isfinite(ttft_s):
-                prefill.append((PlanPool(curve.deployment, replicas, "prefill"), ttft_s))
+            rate = traffic.rate_per_s / replicas
+            excess = curve.excess_prefilling(rate)
+            if excess.ratio <= 1.0:
+                pool = PlanPool(curve.deployment, replicas, "prefill", 0.0, fewer)
+                prefill.append((pool, curve.prefilling(rate)))
                 break
+            fewer = excess
+        fewer = None
         for replicas in range(1, most + 1):
-            clients, tpot_s = curve.decoding(traffic.rate_per_s / replicas)
-            if tpot_s * MILLI <= tpot_ms and math.isfinite(tpot_s):
-                pool = PlanPool(curve.deployment, replicas, "decode", clients)
+            rate = traffic.rate_per_s / replicas
+            excess = curve.excess_decoding(rate)
+            if excess.ratio <= 1.0:
+                clients, tpot_s = curve.decoding(rate)
+                pool = PlanPool(curve.deployment, replicas, "decode", clients, fewer)
                 decode.append((pool, tpot_s))
                 break
+            fewer = excess
     few = [
         sorted(each, key=lambda pair: (pair[0].gpus, pair[1]))[:shown] for each in (prefill, decode)
     ]
@@ -265,11 +325,25 @@ def apart(
     return sorted(pairs, key=lambda each: each.rank)
 
 
+def with_fewer(plan: ServingPlan) -> list[ServingPlan]:
+    """The same with one replica fewer of a pool; each breaks a limit in closed form, by its excess.
+
+    The mean times are those of the larger plan: a lower limit.
+    """
+    fewer = []
+    for at, pool in enumerate(plan.pools):
+        if pool.with_fewer is not None:
+            smaller = replace(pool, replicas=pool.replicas - 1)
+            pools = (*plan.pools[:at], smaller, *plan.pools[at + 1 :])
+            fewer.append(replace(plan, pools=pools, excess=pool.with_fewer))
+    return fewer
+
+
 def with_more(plan: ServingPlan, gpus: int) -> ServingPlan | None:
     """The same with one more replica of each pool; None where there are no devices for it.
 
     The mean times are those of the smaller plan: an upper limit.
     """
     pools = tuple(replace(pool, replicas=pool.replicas + 1) for pool in plan.pools)
-    larger = replace(plan, pools=pools)
+    larger = replace(plan, pools=pools, excess=None)
     return larger if larger.gpus <= gpus and not plan.reason else None

@@ -1,5 +1,5 @@
-"""Requests that other tools logged: spans of OpenTelemetry, conversations of ShareGPT, and the
-histograms that vLLM and SGLang show at ``/metrics``.
+"""Requests that other tools logged: spans of OpenTelemetry, conversations of ShareGPT, traces of
+agents, and the histograms that vLLM and SGLang show at ``/metrics``.
 
 Texts have no token counts: they are taken as :data:`CHARACTERS` characters a token, which is usual
 for English and wrong for other languages and code.
@@ -7,18 +7,18 @@ for English and wrong for other languages and code.
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final
 
 import msgspec
 
 from silicast.core.errors import SilicastError
 from silicast.core.files import read_text
+from silicast.formats.agent_traces import is_agent_trace, read_agent_traces
+from silicast.formats.logged_requests import LoggedRequest, RequestLog
 
 MOST_BYTES: Final = 1 << 30
 CHARACTERS: Final = 4.0
@@ -39,59 +39,17 @@ _SAMPLE = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)")
 _BUCKET = re.compile(r'le="([^"]+)"')
 
 
-@final
-@dataclass(frozen=True)
-class LoggedRequest:
-    """A request as it was logged; times in nanoseconds, None = not known."""
-
-    input_tokens: int
-    output_tokens: int
-    start_ns: int | None = None
-    end_ns: int | None = None
-    session: str = ""
-
-
-@final
-@dataclass(frozen=True)
-class RequestLog:
-    """What a log has of a traffic.
-
-    Attributes:
-        kind: of file, in words.
-        requests: in the order of their times.
-        prefix_share: tokens that a prefix cache hit, of all of prompts; None = not logged.
-        remarks: what a reader must know.
-    """
-
-    kind: str
-    requests: tuple[LoggedRequest, ...]
-    prefix_share: float | None = None
-    remarks: tuple[str, ...] = ()
-
-    @property
-    def is_timed(self) -> bool:
-        """Whether it says when requests came."""
-        return all(each.start_ns is not None for each in self.requests)
-
-    def tool_s(self) -> list[float]:
-        """Seconds from answers to the next requests of their conversations."""
-        waits = []
-        known = [each for each in self.requests if each.session and each.end_ns is not None]
-        for _, group in itertools.groupby(
-            sorted(known, key=lambda each: (each.session, each.start_ns)), lambda each: each.session
-        ):
-            for before, after in itertools.pairwise(group):
-                if after.start_ns is not None and before.end_ns is not None:
-                    waits.append(max(after.start_ns - before.end_ns, 0) * 1e-9)
-        return waits
-
-
 def read_request_log(path: Path) -> RequestLog | None:
     """The requests of a log; None where the file is none of these kinds.
+
+    Args:
+        path: a file, or a folder of traces of agents, one a file (``*.json``).
 
     Raises:
         SilicastError: it cannot be read, or is of a kind and has no request.
     """
+    if path.is_dir():
+        return _folder(path)
     if path.suffix.casefold() in (".csv", ".parquet"):
         return None
     text = read_text(path, MOST_BYTES, "a log of requests")
@@ -101,9 +59,19 @@ def read_request_log(path: Path) -> RequestLog | None:
     if any(isinstance(each, Mapping) and "resourceSpans" in each for each in documents):
         return _spans(documents, path)
     rows = documents[0] if len(documents) == 1 and isinstance(documents[0], list) else documents
+    if rows and is_agent_trace(rows[0]):
+        return read_agent_traces(rows, path)
     if rows and isinstance(rows[0], Mapping) and "conversations" in rows[0]:
         return _conversations(rows, path)
     return None
+
+
+def _folder(path: Path) -> RequestLog:
+    files = sorted(path.glob("*.json"))
+    if not files:
+        raise SilicastError("holds no .json file", kind="io", file=str(path))
+    rows = [row for each in files for row in _documents(read_text(each, MOST_BYTES, "a trace"))]
+    return read_agent_traces(rows, path)
 
 
 def _documents(text: str) -> list[Any]:

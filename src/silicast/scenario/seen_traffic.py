@@ -11,8 +11,9 @@ from typing import final
 import numpy as np
 
 from silicast.core.errors import SilicastError
-from silicast.formats.request_logs import LoggedRequest, RequestLog, read_request_log
-from silicast.serving.traffic.fitting import PIECES, FittedTraffic, fitted_traffic
+from silicast.formats.logged_requests import LoggedRequest, RequestLog
+from silicast.formats.request_logs import read_request_log
+from silicast.serving.traffic.fitting import PIECES, FittedTraffic, fitted_traffic, repeated_tokens
 from silicast.serving.traffic.requests import Requests
 from silicast.serving.traffic.trace_files import read_trace
 from silicast.serving.traffic.trace_rows import TraceRule
@@ -70,8 +71,12 @@ def _of_log(log: RequestLog, path: Path) -> SeenTraffic:
     times, inputs, outputs = columns
     arrays = Requests.from_arrays(times - times.min(), inputs, outputs)
     fitted = _fitted(arrays, path, timed=log.is_timed, tool_s=log.tool_s())
-    if log.prefix_share is not None:
-        fitted = replace(fitted, prefix_share=log.prefix_share)
+    share = log.prefix_share
+    if share is None and any(each.blocks for each in requests):
+        repeated = repeated_tokens(each.blocks for each in requests)
+        share = repeated / sum(each.input_tokens for each in requests)
+    if share is not None:
+        fitted = replace(fitted, prefix_share=share)
     return SeenTraffic(log.kind, fitted, (*log.remarks, *_remarks(fitted)))
 
 

@@ -389,6 +389,16 @@ def test_a_fraction_is_no_count(command: str, option: str, capsys: Capture) -> N
     assert "int" in err
 
 
+@pytest.mark.parametrize(
+    "vary", ["tp", "engine.name=", "a.b=1,1", "engine.name=vllm --vary engine.name=x"]
+)
+def test_what_varies_is_a_field_with_values(vary: str, capsys: Capture) -> None:
+    command = f"recommend --model x --device l4 --gpus 2 --slo tpot=1s --rate 1 --vary {vary}"
+    status, out, err = run(command, capsys)
+    assert (status, out) == (2, "")
+    assert err.startswith("error: --vary: ")
+
+
 def test_a_whole_number_may_be_written_with_a_point(capsys: Capture) -> None:
     assert run(INFER.replace("--batch 8", "--batch 8.0"), capsys) == run(INFER, capsys)
 

@@ -76,8 +76,8 @@ FROZEN = {
     "batch": "--output -o --resume --workers --calibration",
     "recommend": (
         "--model --device --gpus --slo --rate --trace --input-len --output-len --range-ratio"
-        " --engine --dtype --kv-dtype --seed --price --price-where --top --output -o --target"
-        " --checkpoint --calibration --strict --json"
+        " --engine --dtype --kv-dtype --vary --seed --price --price-where --top --output -o"
+        " --target --checkpoint --calibration --strict --json"
     ),
     "deploy": "--output -o --target --checkpoint",
     "sensitivity": "--set --metric --plot --calibration --json",

@@ -17,6 +17,7 @@ from silicast.exploration.serving_plans import (
     apart,
     degrees_of,
     together,
+    with_fewer,
     with_more,
 )
 from silicast.hardware.catalog import find_device
@@ -54,6 +55,31 @@ def test_the_fewest_replicas_that_keep_the_limits(curve: PlanCurve) -> None:
     assert more is not None
     assert more.gpus == plan.gpus + 1
     assert with_more(plan, plan.gpus) is None
+
+
+def test_a_replica_fewer_breaks_a_limit_by_its_excess(curve: PlanCurve) -> None:
+    plan = together(curve, TRAFFIC, 32, {})
+    (fewer,) = with_fewer(plan)
+    assert fewer.gpus == plan.gpus - 1
+    _, ttft_s, tpot_s = curve.at_rate(TRAFFIC.rate_per_s / (plan.gpus - 1))
+    assert fewer.excess is not None
+    assert fewer.excess.ratio == pytest.approx(max(ttft_s / 0.5, tpot_s / 0.012))
+    assert fewer.excess.ratio > 1.0
+    many = replace(TRAFFIC, rate_per_s=1e5)
+    excess = together(curve, many, 2, {}).excess
+    assert excess is not None
+    assert excess.of == "rate"
+    assert excess.ratio == pytest.approx(1e5 / 2 / curve.curve.requests_per_s.max())
+    assert with_fewer(together(curve, replace(TRAFFIC, rate_per_s=1.0), 32, {})) == []
+
+
+def test_each_pool_may_lose_a_replica(curve: PlanCurve) -> None:
+    traffic = replace(TRAFFIC, rate_per_s=800.0)
+    best = apart([curve], traffic, 128, {})[0]
+    prefill, decode = (pool.replicas for pool in best.pools)
+    counts = {tuple(pool.replicas for pool in each.pools) for each in with_fewer(best)}
+    assert counts == {(prefill - 1, decode), (prefill, decode - 1)}
+    assert all(each.excess and each.excess.ratio > 1.0 for each in with_fewer(best))
 
 
 def test_requests_at_once_follow_littles_law(curve: PlanCurve) -> None:

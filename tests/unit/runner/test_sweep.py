@@ -226,6 +226,28 @@ def test_a_race_answers_into_the_store_and_is_taken_up_again(swept: Sweep, tmp_p
     assert "latency_us" in caught.value.hint
 
 
+KERNELS = """
+[scenario]
+task = "kernel"
+device = "h100"
+kernel = { n = 64, k = 64, OP }
+[[axis]]
+field = "kernel.mm"
+values = [1, 2]
+"""
+
+
+def test_a_size_that_no_op_has_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    path = tmp_path / "space.toml"
+    path.write_text(KERNELS.replace("OP", 'op = "gemm"'))
+    with pytest.raises(SilicastError, match="gemm has no field 'mm'") as refused:
+        Sweep(read_scenario_space(path), tmp_path).check()
+    assert (refused.value.field, refused.value.file) == ("kernel.mm", str(path))
+    ops = '[[axis]]\nfield = "kernel.op"\nvalues = ["gemm", "softmax"]\n'
+    path.write_text(KERNELS.replace(", OP", "") + ops)
+    Sweep(read_scenario_space(path), tmp_path).check()  # others may have it: a reason of points
+
+
 def cases() -> Iterator[tuple[str, dict[str, str], tuple[int, int]]]:
     yield "1/4", {}, (1, 4)
     yield "auto/4", {"SLURM_ARRAY_TASK_ID": "6", "SLURM_ARRAY_TASK_MIN": "5"}, (1, 4)

@@ -54,7 +54,23 @@ def test_every_plan_has_its_fidelity_and_a_reason_why_it_lost(answer: Answer) ->
     intervals = [row for row in search["candidates"] if row["fidelity"].endswith("intervals")]
     assert all("on_front" in row for row in intervals)
     assert search["simulated"] <= len(search["candidates"])
+    assert search["fewer_devices"] is None  # than one
     assert any("prefill" in row["plan"] for row in search["candidates"])
+
+
+def test_it_is_improbable_that_half_the_devices_answer_what_two_are_needed_for() -> None:
+    """One device answers 240 requests/s, so that 400 requests within 0.7 s wait up to a second."""
+    arrival = {"kind": "poisson", "rate_per_s": 600.0}
+    serving = {**SERVING, "arrival": arrival, "requests": 400}
+    vary = {"engine.options.max_num_seqs": [256]}
+    work = {"objective": "cost", "serving": serving, "search": {"vary": vary}}
+    tree = {**TREE, "workload": work}
+    search = run(decode(tree)).why["recommendation"]
+    assert search["best"]["gpus"] == 2
+    assert search["best"]["plan"].startswith("max_num_seqs 256, ")
+    assert search["best"]["scenario"]["engine"]["options"] == {"max_num_seqs": 256}
+    assert search["fewer_devices"]["gpus"] == 1
+    assert search["fewer_devices"]["plan_at_most"] <= search["fewer_devices"]["at_most"] < 0.5
 
 
 @pytest.mark.parametrize(

@@ -158,3 +158,65 @@ def test_a_name_that_is_none_writes_no_scenario(
     assert main(["traffic", str(trace), "-o", str(out), *flags]) == 2
     assert f"error: {flags[0][2:]}: unknown" in capsys.readouterr().err
     assert not out.exists()
+
+
+def call(t: float, tokens: tuple[int, int], blocks: list[int], api: float) -> dict[str, Any]:
+    lengths = {"in": tokens[0], "out": tokens[1]}
+    return {"t": t, "type": "s", "model": "m", **lengths, "hash_ids": blocks, "api_time": api}
+
+
+def agent_trace(name: str, *inner: dict[str, Any]) -> dict[str, Any]:
+    """Two calls of a conversation, between which an agent makes those of ``inner``."""
+    agent = {"t": 10.0, "type": "subagent", "agent_id": "a", "requests": list(inner)}
+    outer = [call(0.0, (128, 10), [1, 2], 2.0), agent, call(20.0, (200, 20), [1, 2, 3], 4.0)]
+    return {"id": name, "block_size": 64, "hash_id_scope": "local", "requests": outer}
+
+
+def test_traces_of_agents_give_waits_and_shared_blocks_of_each_conversation(tmp_path: Path) -> None:
+    inner = [call(11.0, (64, 5), [1], 1.0), call(15.0, (70, 5), [1], 1.0)]
+    relative = [call(1.0, (64, 5), [1], 1.0), call(5.0, (70, 5), [1], 1.0)]
+    path = tmp_path / "agents.jsonl"
+    rows = [agent_trace("x", *inner), agent_trace("y", *relative)]
+    path.write_text("\n".join(json.dumps(row) for row in rows))
+    log = read_request_log(path)
+    assert log is not None
+    assert sorted(log.tool_s()) == pytest.approx([3.0, 3.0, 18.0, 18.0])
+    assert {each.session for each in log.requests} == {"x", "x / a", "y", "y / a"}
+    seen = seen_traffic(path)
+    # of a trace: 128 tokens are new, 64 + 64 of the agent and 128 of the last call are not;
+    # 6 and 72 tokens behind known blocks are new. Another trace has other blocks.
+    assert seen.fitted.prefix_share == pytest.approx(2 * 256 / (2 * (128 + 64 + 70 + 200)))
+    assert seen.fitted.arrivals is None
+    assert seen.fitted.tool_s is not None
+    assert seen.fitted.tool_s.fields == {"think_time_s": 10.5}
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    for row in rows:
+        (folder / f"{row['id']}.json").write_text(json.dumps(row))
+    assert seen_traffic(folder) == seen
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "message"),
+    [
+        ({"block_size": 0}, "trace 1.block_size", "expected 1 at least"),
+        ({"requests": 5}, "trace 1.requests", "expected a list of calls"),
+        ({"requests": [{"type": "x"}]}, "trace 1.requests[1].type", "expected one of n, s"),
+        ({"requests": [{"type": "n", "in": -1}]}, "trace 1.requests[1].in", "whole number"),
+        (
+            {"requests": [{"type": "n", "in": 1, "out": 1, "t": float("1e300")}]},
+            "trace 1.requests[1].t",
+            "expected seconds",
+        ),
+        ({"requests": []}, "", "no trace has a call"),
+    ],
+)
+def test_wrong_traces_of_agents_are_refused_by_field(
+    change: dict[str, Any], field: str, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "agents.json"
+    path.write_text(json.dumps([agent_trace("x") | change]))
+    with pytest.raises(SilicastError, match=message) as refused:
+        read_request_log(path)
+    assert refused.value.field == field
+    assert refused.value.file == str(path)

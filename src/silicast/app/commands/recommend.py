@@ -13,7 +13,7 @@ from silicast.app.deploying import targets_of
 from silicast.app.flags import Calibrations, Count, Json, Strict
 from silicast.app.predict import predicted, print_reply, with_calibrations
 from silicast.app.price_flag import price_of, with_price_line
-from silicast.app.recommending import names_of, recommend_scenario
+from silicast.app.recommending import names_of, recommend_scenario, varied_fields
 from silicast.app.serve_flags import ServeFlags
 from silicast.core.errors import SilicastError
 
@@ -33,6 +33,7 @@ def recommend(
     engine: str | None = None,
     dtype: str | None = None,
     kv_dtype: str | None = None,
+    vary: Annotated[list[str] | None, Parameter(negative="")] = None,
     seed: int = 0,
     price: str | None = None,
     price_where: str | None = None,
@@ -54,6 +55,8 @@ def recommend(
         slo: what must be kept: ttft_p99=2s,tpot_p99=40ms.
         engine: one, or several to choose among: vllm,sglang; left out, the default engine.
         dtype: format of the matrix products, or several: bf16,fp8; left out, the checkpoint's.
+        vary: a field of task serving and values to choose among, such as
+            engine.options.max_num_seqs=64,256; give it once for each field.
         top: plans to show.
         output: a folder for the files that start the best plan, as `silicast deploy` writes them.
         target: of those files: shell, compose, kubernetes, kserve, dynamo, llm-d; several with
@@ -77,7 +80,11 @@ def recommend(
         price_where=price_where,
     )
     scenario = recommend_scenario(
-        serve_flags, gpus, names_of(engine, "--engine"), names_of(dtype, "--dtype")
+        serve_flags,
+        gpus,
+        names_of(engine, "--engine"),
+        names_of(dtype, "--dtype"),
+        varied_fields(vary or []),
     )
     scenario = with_calibrations(scenario, calibration)
     targets = targets_of(target)

@@ -61,7 +61,7 @@ def sweep(
         dry_run: count the points, estimate the time, and stop.
     """
     from silicast.exploration.scenario_space import read_scenario_space
-    from silicast.runner.ray_workers import RayWorkers
+    from silicast.runner.ray_workers import RayWorkers, connected
     from silicast.runner.sweep import Sweep, shard_of
     from silicast.runner.workers import PointLimits, usable_processors
 
@@ -83,6 +83,8 @@ def sweep(
             "has one process that decides", field="--prune", hint="without --shard, --race, --watch"
         )
     limits = PointLimits.from_gb(point_seconds, point_memory_gb)
+    if ray is not None:
+        connected(ray)  # before there is a store
     executor = None if ray is None else partial(RayWorkers, ray)
     if race is not None:
         answer = partial(swept.run, workers=workers or usable_processors(), limits=limits)

@@ -29,7 +29,8 @@ def traffic(
 
     Args:
         file: a trace as `silicast serve --trace` takes it, spans of OpenTelemetry (JSON),
-            conversations of ShareGPT, or /metrics of vLLM or SGLang as text.
+            conversations of ShareGPT, traces of agents (Weka, AgentX; a file or a folder), or
+            /metrics of vLLM or SGLang as text.
         only: the name of one trace, in a file of several (column trace).
         output: a TOML file for a scenario of task serving with this traffic.
     """

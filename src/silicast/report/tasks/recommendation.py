@@ -28,7 +28,7 @@ def recommendation_report(answer: Mapping[str, Any], top: int = 8) -> Renderable
         Text(
             f"{search['rate_per_s']:.4g} requests/s, "
             + ", ".join(_limit(name, ms) for name, ms in search["limits_ms"].items())
-            + f", at most {search['devices_at_most']} devices"
+            + f", at most {_devices(search['devices_at_most'])}"
         ),
         Text(""),
         *(Text(line) for line in recommendation_lines(answer)),
@@ -61,7 +61,7 @@ def recommendation_lines(answer: Mapping[str, Any]) -> list[str]:
     search, metrics = answer["why"]["recommendation"], answer["metrics"]
     best = search["best"]
     sure = f"{_share(best['confidence'])} confidence"
-    devices = "1 device" if best["gpus"] == 1 else f"{best['gpus']} devices"
+    devices = _devices(best["gpus"])
     lines = [f"take {best['plan']}: {devices}, and it keeps the objective with {sure}"]
     if best["confidence"] < LEAST_CONFIDENCE:
         lines = [f"no plan keeps the objective; nearest is {best['plan']}: {devices}, {sure}"]
@@ -73,6 +73,11 @@ def recommendation_lines(answer: Mapping[str, Any]) -> list[str]:
                 f"  {words} {rounded(b['estimate'])} ms (90 %: {rounded(b['p05'])} to "
                 f"{rounded(b['p95'])}), at most {limit:g} ms"
             )
+    if fewer := search.get("fewer_devices"):
+        lines.append(
+            f"  fewer devices keep it with {_share(fewer['at_most'])} probability at most; nearest "
+            f"is {fewer['plan']}: {_devices(fewer['gpus'])}"
+        )
     if "cost_per_million_output_tokens" in metrics:
         b = metrics["cost_per_million_output_tokens"]
         lines.append(
@@ -100,6 +105,10 @@ def _table(rows: Sequence[Mapping[str, Any]], limits: Sequence[str]) -> Renderab
             ]
         )
     return listing(columns, cells)
+
+
+def _devices(count: int) -> str:
+    return "1 device" if count == 1 else f"{count} devices"
 
 
 def _share(value: float | None) -> str:

@@ -6,7 +6,7 @@ nearest is taken. The error is measured on draws of it, by the code that draws r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -157,22 +157,36 @@ def _busiest(at_ns: I64) -> float:
 
 
 def _prefix_share(requests: Requests) -> float | None:
-    """Tokens of prompts that an earlier one began with: what a cache without a limit would hit."""
-    if requests.content is None:
+    """Tokens of prompts that an earlier one began with, of all."""
+    content = requests.content
+    if content is None:
         return None
-    seen: dict[tuple[int, int], int] = {}
+    repeated = repeated_tokens(content.prompt(request) for request in range(len(requests)))
+    return repeated / int(requests.input_tokens.sum())
+
+
+def repeated_tokens(prompts: Iterable[Iterable[tuple[Hashable, int]]]) -> int:
+    """Tokens of prompts that an earlier one began with: what a cache without a limit would hit.
+
+    Args:
+        prompts: in their order; of each its pieces: what it is, and its tokens.
+
+    >>> repeated_tokens([[("system", 9), ("a", 3)], [("system", 9), ("b", 3)], [("b", 3)]])
+    9
+    """
+    seen: dict[tuple[int, Hashable], int] = {}
     hits = 0
-    for request in range(len(requests)):
+    for pieces in prompts:
         node = 0
         is_known = True
-        for identity, tokens in requests.content.prompt(request):
+        for identity, tokens in pieces:
             step = (node, identity)
             if step not in seen:
                 seen[step] = len(seen) + 1
                 is_known = False
             hits += tokens if is_known else 0
             node = seen[step]
-    return hits / int(requests.input_tokens.sum())
+    return hits
 
 
 def _distance(seen: F64 | I64, drawn: F64 | I64) -> float:

@@ -14,18 +14,22 @@ from itertools import product
 from typing import Any, Final, final
 
 import msgspec
+import numpy as np
 
+from silicast.composition.engines.engine import default_engine
 from silicast.composition.passes.deployment import Deployment
 from silicast.core.errors import SilicastError, over_limit
 from silicast.core.prediction import Quantity
 from silicast.exploration.belonging import UncertainPoint, belonging, best_probability, meeting
 from silicast.exploration.serving_plans import (
+    RATE,
     PlanCurve,
     PlanTraffic,
     ServingPlan,
     apart,
     degrees_of,
     together,
+    with_fewer,
     with_more,
 )
 from silicast.scenario.answer import Answer, Belief
@@ -40,7 +44,8 @@ from silicast.serving.capacity.objective import LatencyObjective
 SIMULATED: Final = 20
 """Plans that are simulated."""
 IN_FULL: Final = 3
-"""Plans of them that are answered in full."""
+MOST_IN_FULL: Final = 6
+"""Plans of them that are answered in full; more where none of the first keeps the objective."""
 SCREENING: Final = (1.5, 200, 400)
 """Requests of a simulation that only chooses: those that arrive in so many lifetimes of a request,
 the least and the most of them."""
@@ -48,9 +53,15 @@ SAMPLE: Final = 300
 """Requests by which lengths are judged."""
 MOST_CANDIDATES: Final = 64
 """Combinations of what varies beside the plan."""
+NEAR: Final = 1.2
+"""What is broken in closed form by this ratio at most is simulated all the same."""
 LEAST_CONFIDENCE: Final = 0.5
 """What is recommended keeps the objective at least so probably."""
 QUANTILES: Final = {0.5: "p50", 0.9: "p90", 0.95: "p95", 0.99: "p99"}
+QUEUE: Final = "queue"
+"""What an objective calls a queue that only grows."""
+OVER: Final = "over"
+"""What is believed of a plan that was not answered in full: a metric over its limit."""
 COMMON: Final = "shapes:"
 """How causes of errors begin that two plans do not share: their kernels have other shapes."""
 
@@ -64,6 +75,8 @@ class _JudgedPlan:
         statistics: simulated, milliseconds; empty = it was not.
         broken: the limits that the simulation broke -> by what value.
         over: the largest ratio of a statistic to its limit.
+        late: of a queue that only grows, the time until the last answer over that in which requests
+            came: about the rate over what is carried.
         answer: in full.
     """
 
@@ -72,6 +85,7 @@ class _JudgedPlan:
     statistics: Mapping[str, float]
     broken: Mapping[str, float]
     over: float = math.inf
+    late: float = 0.0
     answer: Answer | None = None
 
     @property
@@ -85,7 +99,7 @@ class _JudgedPlan:
         """What keeps the limits comes first, by devices; then what misses them by least."""
         if not self.broken:
             return 0.0, *self.plan.rank
-        return 1.0, float("queue" in self.broken), self.over, *self.plan.rank
+        return 1.0, float(QUEUE in self.broken), self.over, *self.plan.rank
 
 
 def best_serving_plan(scenario: Scenario) -> Answer:
@@ -136,8 +150,15 @@ class _PlanChoice:
             )
         few = self._requests_of(chosen[0], *SCREENING)
         tried = sorted((self._simulated(e, few) for e in chosen), key=lambda each: each.rank)
-        finalists = [self._in_full(each) for each in tried[:IN_FULL]]
-        others = [*tried[IN_FULL:], *self._closed(plans, chosen)]
+        finalists = list[_JudgedPlan]()
+        for each in tried:
+            finalists.append(self._in_full(each))
+            further = tried[len(finalists) : MOST_IN_FULL]
+            if len(finalists) < IN_FULL:
+                continue
+            if not further or further[0].broken or any(map(self._keeps, finalists)):
+                break
+        others = [*tried[len(finalists) :], *self._closed(plans, chosen)]
         return self._reply(finalists, others, len(plans))
 
     def _plans(self) -> list[ServingPlan]:
@@ -184,6 +205,8 @@ class _PlanChoice:
         if cluster:
             tree["cluster"] = cluster
         tree |= {"task": "serving", "workload": msgspec.to_builtins(self._serving)}
+        if any(name.startswith("engine.") for name in fields):
+            tree.setdefault("engine", {"name": default_engine("serving")})
         if plan is not None and len(plan.pools) == 1:
             (pool,) = plan.pools
             tree["parallel"] = _degrees(pool.deployment)
@@ -209,7 +232,10 @@ class _PlanChoice:
             return _JudgedPlan(replace(plan, reason=str(error)), tree, {}, {"refused": math.inf})
         values = self._objective.values(records)
         over = max(value / self._objective.limit(name) for name, value in values.items())
-        return _JudgedPlan(plan, tree, values, self._objective.broken(records), over)
+        broken, sent = self._objective.broken(records), records.sent_ns
+        late = (records.end_ns - int(sent.min())) / max(int(sent.max() - sent.min()), 1)
+        late = late if QUEUE in broken else 0.0
+        return _JudgedPlan(plan, tree, values, broken, over, late)
 
     def _in_full(self, tried: _JudgedPlan) -> _JudgedPlan:
         """With the answer of task ``serving``, request for request."""
@@ -217,6 +243,12 @@ class _PlanChoice:
             return tried
         ready = prepared(decode(tried.tree, folder=self._scenario.folder))
         return replace(tried, answer=ready.answer())
+
+    def _keeps(self, tried: _JudgedPlan) -> bool:
+        """Whether a plan that was answered in full keeps the objective probably enough."""
+        if tried.answer is None:
+            return False
+        return bool(meeting([_uncertain(tried)], self._limits).mean() >= LEAST_CONFIDENCE)
 
     def _requests_of(self, plan: ServingPlan, lifetimes: float, least: int, most: int) -> int:
         """Requests that arrive in so many lifetimes of one."""
@@ -228,8 +260,9 @@ class _PlanChoice:
     def _closed(
         self, plans: Sequence[ServingPlan], chosen: Sequence[ServingPlan]
     ) -> list[_JudgedPlan]:
-        seen = {id(each) for each in chosen}
-        return [_JudgedPlan(each, {}, {}, {}) for each in plans if id(each) not in seen]
+        seen = {(each.label, each.gpus) for each in chosen}
+        unseen = [each for each in plans if (each.label, each.gpus) not in seen]
+        return [_JudgedPlan(each, {}, {}, {}) for each in unseen]
 
     def _reply(
         self, finalists: Sequence[_JudgedPlan], others: Sequence[_JudgedPlan], considered: int
@@ -260,6 +293,7 @@ class _PlanChoice:
         ]
         answer = full[first].answer
         assert answer is not None
+        passed = self._fewer_devices(full[first], [*finalists, *others])
         answer.why["recommendation"] = {
             "devices_at_most": self._gpus,
             "rate_per_s": self._traffic.rate_per_s,
@@ -267,6 +301,7 @@ class _PlanChoice:
             "considered": considered,
             "simulated": sum(bool(each.statistics) for each in (*finalists, *others)),
             "cannot_run": dict(sorted(self._refused.items())),
+            "fewer_devices": passed,
             "best": {**rows[0], "scenario": full[first].tree},
             "candidates": rows,
         }
@@ -275,14 +310,57 @@ class _PlanChoice:
             answer, metrics={"gpus": Belief.from_quantity(gpus)} | answer.metrics
         )
 
+    def _fewer_devices(
+        self, best: _JudgedPlan, tried: Sequence[_JudgedPlan]
+    ) -> dict[str, Any] | None:
+        """How probable it is at most that a plan with fewer devices keeps the objective; None =
+        there is none.
+
+        A plan that was not answered in full is believed to be as uncertain as the best one in its
+        worst metric, with the same common causes. Of one that was not simulated only means are
+        known, which are no worse than tails.
+        """
+        known = _uncertain(best)
+        fewer: dict[tuple[str, int], UncertainPoint] = {}
+        for each in tried:
+            if each.plan.gpus < best.plan.gpus and (ratios := self._ratios(each)):
+                fewer[each.plan.label, each.plan.gpus] = _with_errors_of(known, ratios)
+        for each in tried:
+            for plan in with_fewer(each.plan):
+                if plan.gpus < best.plan.gpus and plan.excess:
+                    point = _with_errors_of(known, {plan.excess.of: plan.excess.ratio})
+                    fewer.setdefault((plan.label, plan.gpus), point)
+        if not fewer:
+            return None
+        points = list(fewer.values())
+        keeps = meeting(points, {OVER: 1.0})
+        nearest = int(np.argmax(keeps.mean(axis=0)))
+        label, gpus = list(fewer)[nearest]
+        return {
+            "at_most": round(float(keeps.any(axis=1).mean()), 3),
+            "plan": label,
+            "gpus": gpus,
+            "plan_at_most": round(float(keeps[:, nearest].mean()), 3),
+        }
+
+    def _ratios(self, tried: _JudgedPlan) -> dict[str, float]:
+        """Metric, or what is broken in closed form -> its ratio to the limit, of the best that is
+        known.
+        """
+        if tried.answer is not None:
+            metrics = tried.answer.metrics
+            return {n: metrics[n].estimate / ms for n, ms in self._limits.items() if n in metrics}
+        if tried.statistics:
+            ratios = {n: ms / self._objective.limit(n) for n, ms in tried.statistics.items()}
+            return ratios | ({RATE: tried.late} if tried.late else {})
+        excess = tried.plan.excess
+        return {excess.of: excess.ratio} if excess else {}
+
     def _preference(self, tried: _JudgedPlan, confidence: float) -> tuple[float, ...]:
         """Of plans that keep the objective the fewest devices; of others the nearest to it."""
         if confidence >= LEAST_CONFIDENCE:
             return 0.0, float(tried.plan.gpus), -confidence
-        assert tried.answer is not None
-        metrics = tried.answer.metrics
-        over = max(metrics[n].estimate / ms for n, ms in self._limits.items() if n in metrics)
-        return 1.0, -round(confidence, 2), over
+        return 1.0, -round(confidence, 2), max(self._ratios(tried).values())
 
     def _row(self, tried: _JudgedPlan) -> dict[str, Any]:
         plan = tried.plan
@@ -320,7 +398,7 @@ class _PlanChoice:
         if tried.broken:
             return "; ".join(
                 _above(name, value, self._objective.limit(name))
-                if name != "queue"
+                if name != QUEUE
                 else "its queue only grows"
                 for name, value in tried.broken.items()
             )
@@ -387,9 +465,18 @@ def _mean_limits(limits: Mapping[str, float]) -> dict[str, float]:
 
 
 def _diverse(plans: Sequence[ServingPlan], gpus: int) -> list[ServingPlan]:
-    """Plans in order of devices, each of them with a replica more too, which tails may need."""
-    wider = [with_more(each, gpus) for each in plans]
-    return sorted([*plans, *(each for each in wider if each)], key=lambda each: each.rank)
+    """Plans in order of devices, each of them with a replica more too, which tails may need, and
+    with one fewer, where that nearly does in closed form.
+    """
+    others = [more for each in plans if (more := with_more(each, gpus))]
+    others += [
+        less
+        for each in plans
+        for less in with_fewer(each)
+        if less.excess and less.excess.ratio <= NEAR
+    ]
+    different = {(each.label, each.gpus): each for each in (*others, *plans)}
+    return sorted(different.values(), key=lambda each: each.rank)
 
 
 def _degrees(deployment: Deployment) -> dict[str, int]:
@@ -414,6 +501,23 @@ def _uncertain(tried: _JudgedPlan) -> UncertainPoint:
         if each["name"] != "independent" and not each["name"].startswith(COMMON)
     }
     return UncertainPoint(beliefs, shared)
+
+
+def _with_errors_of(known: UncertainPoint, ratios: Mapping[str, float]) -> UncertainPoint:
+    """What is believed of the worst of some ratios to limits: it is as uncertain as the metric of
+    another plan, and has the same common causes.
+
+    Args:
+        ratios: by metric or latency; "rate" is as uncertain as the time of a step.
+    """
+    name = max(ratios, key=ratios.__getitem__)
+    latency = "tpot" if name == RATE else name.split("_")[0]
+    belief = known.beliefs.get(name) or known.beliefs[f"{latency}_mean_ms"]
+    ratio = ratios[name]
+    spread = belief.estimate / belief.p05, belief.p95 / belief.estimate
+    return UncertainPoint(
+        {OVER: Quantity(ratio, ratio / spread[0], ratio * spread[1])}, known.shared
+    )
 
 
 def _finite(value: float) -> float | None:
