@@ -382,7 +382,9 @@ class StageTable(Terse, frozen=True):
     begins with all before it. ``exits``: shares of tokens that leave a model at equal depths. A
     ``job`` of a cluster takes one of so many ``gpus`` of one of its ``pools`` (left out: of any)
     for its ``steps``; ``noise_scale``: of its gradients, in sequences. ``overhead_share``: what a
-    framework takes around the work before the next stage, over the time of the stage.
+    framework takes around the work before the next stage, over the time of the stage. Of a step of
+    work "denoise": ``frames`` of a video; ``guidance``: evaluated with and without the prompt (left
+    out: as the network usually is); ``cached``: most of it is reused from the step before.
     """
 
     pool: Name | None = None
@@ -398,6 +400,9 @@ class StageTable(Terse, frozen=True):
     items: Count = 1
     max_batch: Batch | None = None
     resolution: Annotated[list[Count], Meta(min_length=2, max_length=2)] | None = None
+    frames: Count = 1
+    guidance: bool | None = None
+    cached: bool = False
     duration_ms: NonNegative | DistributionTable | None = None
     servers: Count | None = None
     repeat: Count = 1

@@ -190,7 +190,7 @@ class PassPool(StagePool):
         super().__init__()
         self.name, self.stages, self.jobs, self.count = name, tuple(works), jobs, count
         first = next(iter(works.values()))
-        self.machine, self.gpus = first.machine, count
+        self.machine, self.gpus = first.machine, count * first.gpus
         self._works: dict[int, NetworkPasses] = {}
         codes: dict[int, int] = {}
         for stage, work in works.items():
