@@ -382,7 +382,8 @@ class StageTable(Terse, frozen=True):
     begins with all before it. ``exits``: shares of tokens that leave a model at equal depths. A
     ``job`` of a cluster takes one of so many ``gpus`` of one of its ``pools`` (left out: of any)
     for its ``steps``; ``noise_scale``: of its gradients, in sequences. ``overhead_share``: what a
-    framework takes around the work before the next stage, over the time of the stage. Of a step of
+    framework takes around the work before the next stage, over the time of the stage (left out:
+    nothing, or in a step that learns from what it generates, what was measured). Of a step of
     work "denoise": ``frames`` of a video; ``guidance``: evaluated with and without the prompt (left
     out: as the network usually is); ``cached``: most of it is reused from the step before.
     """
@@ -418,7 +419,7 @@ class StageTable(Terse, frozen=True):
     gpus: Annotated[list[Gpus], Meta(min_length=1, max_length=64)] | None = None
     steps: Length | None = None
     noise_scale: Positive | None = None
-    overhead_share: NonNegative = 0.0
+    overhead_share: NonNegative | None = None
 
 
 class SchedulerTable(Terse, frozen=True):
