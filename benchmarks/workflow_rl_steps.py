@@ -1,6 +1,6 @@
 """Published steps of reinforcement learning against task workflow.
 
-    python -m benchmarks.workflow_rl_steps
+    python -m benchmarks.workflow_rl_steps [MODEL ...]     of the table; all, if none is named
 
 Rows of ``training/rl_steps`` in bf16 whose mean length, batch and plans are stated: all of NeMo-RL,
 on H100 and GB200, dense models and models of experts. A step is: rollouts of all sequences,
@@ -8,9 +8,10 @@ log-probabilities of the policy and of the reference, updates of the stated batc
 Colocated (``shares_with``), they follow each other, and the engine wakes and sleeps; apart, with
 one step of staleness, a step is the longer of rollouts and of all that trains. What frameworks do
 beside is the product's ``overhead_share``, from veRL's steps (``lab.fit_rl_parts``); without,
-predictions are ``plain_s``. Prompts are taken as 150 tokens and outputs as exponential up to the stated limit,
-with the stated mean, since neither is stated. Rows that are not answered count as 100 % off, with
-their reason. Nothing is fitted on these rows. Writes benchmarks/results/workflow_rl_steps.json.
+predictions are ``plain_s``. Prompts are taken as 150 tokens and outputs as exponential up to the
+stated limit, with the stated mean, since neither is stated. Rows that are not answered count as 100
+% off, with their reason. Nothing is fitted on these rows. Writes
+benchmarks/results/workflow_rl_steps.json.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import csv
 import gzip
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from lab import fitting
 from lab.scorecard.suite import data_folder
 from silicast.scenario.answer import Answer, Belief
 from silicast.scenario.run import reply_to
+from silicast.workload.networks.vector_index import workflow_constants
 
 OUT = Path(__file__).parent / "results" / "workflow_rl_steps.json"
 MODELS = {
@@ -43,22 +46,30 @@ PROMPT = 150
 BF16 = "BF16 train, BF16 generation"
 
 
-def main() -> None:
+def main(arguments: list[str]) -> None:
     """Prints and writes each step and the errors."""
     path = data_folder() / "training" / "rl_steps.csv.gz"
     with gzip.open(path, "rt", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if complete(row)]
+    chosen = [each for each in MODELS if not arguments or each in arguments]
+    rows = [row for each in chosen for row in rows if row["model"] == each]
     table = []
     for row in rows:
         table.append(scored(row))
         print(table[-1], flush=True)
+        write(table)
+    print(json.dumps(write(table), indent=1))
+
+
+def write(table: list[dict[str, Any]]) -> dict[str, Any]:
+    """Writes the steps so far; errors of all, and by device and kind of model."""
     summary: dict[str, Any] = {"all": errors_of(table)}
     for device in DEVICES.values():
         for dense in (True, False):
             some = [t for t in table if t["device"] == device and (t["model"] in DENSE) is dense]
             summary[f"{device}, {'dense' if dense else 'experts'}"] = errors_of(some)
-    print(json.dumps(summary, indent=1))
     fitting.write(OUT, {"summary": summary, "steps": table})
+    return summary
 
 
 def errors_of(steps: list[dict[str, Any]]) -> dict[str, Any]:
@@ -177,35 +188,25 @@ def scored(row: dict[str, str]) -> dict[str, Any]:
         "measured_s": float(row["step_time_s"]),
     }
     told = answered(pools, stages)
-    bare = {name: table | {"overhead_share": 0.0} for name, table in stages.items()}
-    plain = answered(pools, bare)
-    if isinstance(told, str) or isinstance(plain, str):
-        return result | {"refused": told if isinstance(told, str) else plain}
-    predicted, parts = step_of(told, updates, apart=apart)
-    whole = told[0]
-    return result | {
-        "predicted_s": round(predicted, 2),
-        "plain_s": round(step_of(plain, updates, apart=apart)[0], 2),
-        **{name: round(value, 2) for name, value in parts.items()},
-        "p05_s": round(predicted * whole.p05 / whole.estimate, 2),
-        "p95_s": round(predicted * whole.p95 / whole.estimate, 2),
-    }
-
-
-def step_of(
-    told: tuple[Belief, dict[str, float]], updates: int, *, apart: bool
-) -> tuple[float, dict[str, float]]:
-    """The time of a step and of its parts, s."""
+    if isinstance(told, str):
+        return result | {"refused": told}
     whole, times = told
     trains_s = updates * (2 * times["logprob"] + times["update"]) + times["weights"]
     # copies of a sequence end apart: what comes behind them ends the rollouts
     rollout_s = whole.estimate * 1e-3 - trains_s
+    known = workflow_constants().policy
+    wake, around = 1.0 if apart else 1.0 + known.wake_share, 1.0 + known.between_share
+    plain = rollout_s / (wake * around), trains_s / around
     predicted = max(rollout_s, trains_s) if apart else whole.estimate * 1e-3
-    return predicted, {
-        "rollout_s": rollout_s,
-        "update_s": updates * times["update"],
-        "logprob_s": 2 * updates * times["logprob"],
-        "weights_s": times["weights"],
+    return result | {
+        "predicted_s": round(predicted, 2),
+        "plain_s": round(max(plain) if apart else sum(plain), 2),
+        "rollout_s": round(rollout_s, 2),
+        "update_s": round(updates * times["update"], 2),
+        "logprob_s": round(2 * updates * times["logprob"], 2),
+        "weights_s": round(times["weights"], 2),
+        "p05_s": round(predicted * whole.p05 / whole.estimate, 2),
+        "p95_s": round(predicted * whole.p95 / whole.estimate, 2),
     }
 
 
@@ -223,4 +224,4 @@ def answered(
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -253,8 +253,11 @@ class _Simulated:
         """Sequences that the training steps of an item learn from."""
         work = self._scenario.workload
         assert isinstance(work, WorkflowWorkload)
-        each = [table.training for table in work.stages.values() if table.training is not None]
-        return sum(table.global_batch for table in each)
+        return sum(
+            table.training.global_batch * table.repeat
+            for table in work.stages.values()
+            if table.work == "train" and table.training is not None
+        )
 
     def _token_times(
         self, times: WorkflowTimes, stations: Mapping[str, Station]
