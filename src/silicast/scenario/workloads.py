@@ -383,16 +383,17 @@ class StageTable(Terse, frozen=True):
     ``job`` of a cluster takes one of so many ``gpus`` of one of its ``pools`` (left out: of any)
     for its ``steps``; ``noise_scale``: of its gradients, in sequences. ``overhead_share``: what a
     framework takes around the work before the next stage, over the time of the stage (left out:
-    nothing, or in a step that learns from what it generates, what was measured). Of a step of
-    work "denoise": ``frames`` of a video; ``guidance``: evaluated with and without the prompt (left
-    out: as the network usually is); ``cached``: most of it is reused from the step before.
+    nothing, or in a step that learns from what it generates, what was measured). ``frames`` of
+    a video, ``audio_s`` of speech. Of a step of work "denoise": ``guidance``: evaluated with and
+    without the prompt (left out: as the network usually is); ``cached``: most of it is reused from
+    the step before.
     """
 
     pool: Name | None = None
     after: list[Name] = msgspec.field(default_factory=list)
     work: Literal[
-        "prefill", "decode", "generate", "embed", "rerank", "encode_image", "denoise",
-        "decode_image", "reward", "train", "transfer", "retrieve", "tool_call", "fixed", "job",
+        "prefill", "decode", "generate", "embed", "rerank", "encode_image", "encode_audio",
+        "denoise", "decode_image", "reward", "train", "transfer", "retrieve", "tool_call", "fixed", "job",
         "logprob",
     ] = "fixed"  # fmt: skip
     input_len: Length | None = None
@@ -402,6 +403,7 @@ class StageTable(Terse, frozen=True):
     max_batch: Batch | None = None
     resolution: Annotated[list[Count], Meta(min_length=2, max_length=2)] | None = None
     frames: Count = 1
+    audio_s: Annotated[float, Meta(gt=0, le=1e6)] | None = None
     guidance: bool | None = None
     cached: bool = False
     duration_ms: NonNegative | DistributionTable | None = None

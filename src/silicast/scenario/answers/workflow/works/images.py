@@ -34,32 +34,34 @@ MOST = 8
 @register
 @final
 class EncodeImage(StageWork):
-    """``items`` images of ``resolution`` (height, width), up to ``max_batch`` in a pass."""
+    """``items`` images of ``resolution`` (height, width), or videos of so many ``frames``, up to
+    ``max_batch`` in a pass. What a patch spans in time is one image to attention.
+    """
 
     name: ClassVar[str] = "encode_image"
 
     def work(self, stage: StageContext) -> NetworkPasses:
         encoder, size = encoder_for(stage)
-        tokens = encoder.tokens(*size)
+        tokens, spans = encoder.tokens(*size), -(-stage.table.frames // encoder.temporal)
         machine, warnings = machine_of(stage.of_pool("graph"))
 
         most = stage.table.max_batch or MOST
         copies, each, jobs = in_jobs(stage.table.items, most)
 
         def passes(batch: int, _: int) -> ProgramPass:
-            return predict_program(machine, encoder.graph(batch * each, tokens, "bf16"))
+            return predict_program(machine, encoder.graph(batch * each * spans, tokens, "bf16"))
 
         remarks = [f"{stage.name}: the image encoder alone was not measured"]
         if stage.table.max_batch is None:
             remarks.append(f"{stage.name}: up to {most} images run in a pass (max_batch)")
         return NetworkPasses(
             machine,
-            tokens,
+            tokens * spans,
             passes,
             jobs,
             copies,
             log_sd=workflow_constants().passes.log_sd_alone,
-            result_bytes=encoder.bytes_of(tokens * each),
+            result_bytes=encoder.bytes_of(tokens * spans * each),
             warnings=(*(f"{stage.name}: {text}" for text in warnings), *remarks),
         )
 
