@@ -393,8 +393,8 @@ class StageTable(Terse, frozen=True):
     after: list[Name] = msgspec.field(default_factory=list)
     work: Literal[
         "prefill", "decode", "generate", "embed", "rerank", "encode_image", "encode_audio",
-        "denoise", "decode_image", "reward", "train", "transfer", "retrieve", "tool_call", "fixed", "job",
-        "logprob",
+        "denoise", "decode_image", "reward", "train", "transfer", "retrieve", "tool_call",
+        "fixed", "job", "logprob",
     ] = "fixed"  # fmt: skip
     input_len: Length | None = None
     output_len: Length | None = None
