@@ -32,7 +32,7 @@ def import_(
 
     Args:
         files: Nsight Systems (SQLite, CSV), Nsight Compute (CSV), PyTorch profiler (JSON),
-            nccl-tests, vllm bench serve, sglang.bench_serving, GenAI-Perf, AIPerf, guidellm,
+            Chakra (.et), nccl-tests, vllm bench serve, sglang.bench_serving, GenAI-Perf, AIPerf, guidellm,
             trtllm-bench, llama-bench, or a table of kernels (CSV, JSON Lines, Parquet). Or the
             configuration of a run: Megatron-LM (shell script, YAML), NeMo and Megatron-Bridge
             (YAML, Python), torchtitan (TOML, Python), DeepSpeed (JSON), accelerate and trainers of
