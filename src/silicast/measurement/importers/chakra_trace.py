@@ -40,7 +40,7 @@ class ChakraMeasured(Importer):
     def read(self, source: Source, options: Options) -> FileReading:
         trace = read_chakra(source.path)
         (rank,) = trace.ranks.values()
-        nodes = _Nodes(rank.nodes)
+        nodes = _RankNodes(rank.nodes)
         if not any(node.duration_us for node in nodes.on_device):
             raise source.error(
                 f"holds no kernel with a time among {len(rank.nodes)} nodes",
@@ -57,7 +57,7 @@ class ChakraMeasured(Importer):
 
 
 @final
-class _Nodes:
+class _RankNodes:
     """Nodes of a rank by where they run."""
 
     def __init__(self, nodes: Sequence[ChakraNode]) -> None:
@@ -69,8 +69,8 @@ class _Nodes:
         above = {node.id: next(iter(node.ctrl_deps), None) for node in host}
         spans = _nested(host, above)
         self._operators = OperatorSpans([span for _, span in spans])
-        places = {id(span): place for place, span in enumerate(self._operators.spans)}
-        self._place = {number: places[id(span)] for number, span in spans}
+        positions = {id(span): position for position, span in enumerate(self._operators.spans)}
+        self._position = {number: positions[id(span)] for number, span in spans}
 
     def kernels(self) -> Iterable[Launch]:
         """Kernels of one operator as one launch; those of no operator alone."""
@@ -78,10 +78,10 @@ class _Nodes:
         for node in self.on_device:
             if node.type != COMP:
                 continue
-            place = next(
-                (self._place[each] for each in node.parents if each in self._place), NOWHERE
+            position = next(
+                (self._position[each] for each in node.parents if each in self._position), NOWHERE
             )
-            owner = self._operators.owner(place)
+            owner = self._operators.owner(position)
             if owner == NOWHERE:
                 reason = rejection_reason(node.name)
                 yield Launch(node.name, node.duration_us, self.rows[node.id], reason=reason)

@@ -72,12 +72,12 @@ class DenoisingUNet:
             cached: levels below the outermost reuse what the step before has left (DeepCache): the
                 first residual block of the way down and the last of the way up are run.
         """
-        run = _Pass(self, NetworkNodes(dtype), inputs)
+        run = _UNetPass(self, NetworkNodes(dtype), inputs)
         return Graph("denoising_unet", tuple(run.cached(side) if cached else run.whole(side)))
 
 
 @final
-class _Pass:
+class _UNetPass:
     """Makes the nodes of one evaluation."""
 
     def __init__(self, unet: DenoisingUNet, nodes: NetworkNodes, inputs: int) -> None:
