@@ -101,7 +101,9 @@ def scored(row: dict[str, Any]) -> dict[str, Any]:
     batch, steps = int(row["batch"]), int(row["denoising_steps"])
     device, name = DEVICES[row["device"]], row["model"].split("/")[-1]
     pipeline, stable_3 = pipelines()[name], name == STABLE_3
-    network = NETWORK if stable_3 else {**pipeline.config, "architectures": [pipeline.denoiser]}
+    network: dict[str, Any] = (
+        NETWORK if stable_3 else {**pipeline.config, "architectures": [pipeline.denoiser]}
+    )
     decoder = DECODER | {"latent_channels": int(network.get("in_channels", 4))}
     pixels = 8 * pipeline.latent
     parts = [

@@ -47,8 +47,16 @@ def test_guidance_is_twice_the_images() -> None:
 def test_cached_steps_follow_whole_ones() -> None:
     whole, cached = (metric(denoised(WAN, frames=17, cached=each)) for each in (False, True))
     assert cached < whole
-    stages = {"first": {"repeat": 3}, "later": {"repeat": 5, "cached": True, "after": ["first"]}}
-    usual = {"pool": "gpu", "work": "denoise", "resolution": [1024, 1024], "frames": 17}
+    stages: dict[str, dict[str, Any]] = {
+        "first": {"repeat": 3},
+        "later": {"repeat": 5, "cached": True, "after": ["first"]},
+    }
+    usual: dict[str, Any] = {
+        "pool": "gpu",
+        "work": "denoise",
+        "resolution": [1024, 1024],
+        "frames": 17,
+    }
     reply = reply_to(
         {
             "task": "workflow",

@@ -29,7 +29,11 @@ def stepped(
         "update": {"pool": "trainer", "work": "train", "training": training, "after": ["roll"]},
     }
     pools["rollout"] |= work.pop("pool", {})
-    tree = {"task": "workflow", "pools": pools, "workload": {"requests": 1, "stages": stages}}
+    tree: dict[str, Any] = {
+        "task": "workflow",
+        "pools": pools,
+        "workload": {"requests": 1, "stages": stages},
+    }
     tree["workload"] |= work
     return reply_to(tree)
 
