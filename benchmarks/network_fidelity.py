@@ -1,6 +1,6 @@
 """When packets matter: closed form and flow level against ns-3, on leaf-spine networks.
 
-    python -m benchmarks.network_fidelity NS3 PROGRAM
+    python -m benchmarks.network_fidelity NS3 PROGRAM [later]
 
 NS3 is the folder of the package ``ns3`` of PyPI (3.44, in a virtual environment of its own),
 PROGRAM what ``benchmarks/packets/leaf_spine.cc`` was compiled to:
@@ -9,9 +9,10 @@ PROGRAM what ``benchmarks/packets/leaf_spine.cc`` was compiled to:
         -lns3.44-core -lns3.44-network -lns3.44-internet -lns3.44-point-to-point
         -lns3.44-applications -lns3.44-traffic-control -Wl,--allow-shlib-undefined
 
-16 hosts on 4 leaves, links of 100 Gbit/s and 1 us; 4, 2 or 1 spines (1:1, 2:1, 4:1); packets that
-take any spine, or one by their destination. All-reduce by ring and by halving and doubling, direct
-all-to-all, transfers of KV caches between halves, and incast, 64 KiB to 16 MiB. Rounds of a
+8 to 128 hosts, four on a leaf, links of 100 Gbit/s and 1 us; 4, 2 or 1 spines (1:1, 2:1, 4:1);
+packets that take any spine, or one by their destination. All-reduce by ring and by halving and
+doubling, all-gather by ring, direct all-to-all, transfers of KV caches between halves, incast, and
+two rings at once on every other host, 64 KiB to 64 MiB. Rounds of a
 collective are simulated apart, each until its last byte; connections are open when a round begins
 (a handshake is taken off). TCP with DCTCP: there is no RoCE, no PFC and no adaptive routing, and
 reordered packets of sprayed flows are taken for lost ones, as RoCE with selective repeat would not.
@@ -19,9 +20,11 @@ reordered packets of sprayed flows are taken for lost ones, as RoCE with selecti
 Closed form: the busiest link of each round, beside its latency. Flow level: the product's max-min
 fair simulation, where a leaf's uplinks are one trunk. The rule (how small messages are, how many
 come together, whether destinations choose spines) is made on half of the fabrics and checked on the
-other. Beside it a rule by mechanisms (:func:`mechanisms`): its form was chosen with all cells in
-sight, its two thresholds are made on the same half. Writes
-benchmarks/results/network_fidelity.json; without arguments its cells are judged anew.
+other. Beside it a rule by mechanisms (:func:`mechanisms`): its form was chosen with the first 120
+cells in sight (16 hosts, one job, to 16 MiB), its two thresholds are made on the same half; the
+cells of other sizes, hosts, patterns and of two jobs, simulated afterwards ("later" as a third
+argument), are judged apart. Writes benchmarks/results/network_fidelity.json; without arguments its
+cells are judged anew.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ from silicast.communication.flows.product import FabricDimension, ProductFabric
 from silicast.communication.flows.simulation import simulate
 
 OUT = Path(__file__).parent / "results" / "network_fidelity.json"
-HOSTS, LEAVES, GBIT, DELAY_US = 16, 4, 100.0, 1.0
+HOSTS, POD, GBIT, DELAY_US = 16, 4, 100.0, 1.0
 RATE, HOPS_S = GBIT * 1e9 / 8.0, 4 * DELAY_US * 1e-6
 PAYLOAD = 4096.0 / (4096.0 + 20 + 32 + 2)
 """Of a packet: TCP with time stamps, IP and PPP are on the wire too."""
@@ -54,6 +57,16 @@ KIB = 1024
 SIZES = (64 * KIB, 256 * KIB, 1024 * KIB)
 LARGE = {4096 * KIB: ("ring", "kv", "incast"), 16384 * KIB: ("ring", "incast")}
 PATTERNS = ("ring", "halving_doubling", "all_to_all", "kv", "incast")
+LATER = (
+    *(("all_gather", size, 16) for size in SIZES),
+    *(("two_rings", size, 16) for size in (256 * KIB, 1024 * KIB)),
+    *((pattern, 65536 * KIB, 16) for pattern in ("ring", "incast")),
+    *((pattern, 1024 * KIB, hosts) for pattern in ("ring", "incast") for hosts in (8, 32)),
+    ("all_to_all", 1024 * KIB, 8),
+    ("all_to_all", 1024 * KIB, 32),
+    ("ring", 16384 * KIB, 128),
+)
+"""Pattern, bytes and hosts of cells that were simulated when the rule by mechanisms stood."""
 FABRICS = tuple(itertools.product((4, 2, 1), ("spray", "hash")))
 MADE_ON = ((4, "spray"), (2, "hash"), (1, "hash"))
 OFF = 0.10
@@ -69,34 +82,39 @@ def main(arguments: list[str]) -> None:
     ns3, program = Path(arguments[0]), arguments[1]
     environment = os.environ | {"LD_LIBRARY_PATH": str(ns3 / "lib64")}
 
-    def packets(spines: int, routing: str, flows: Sequence[tuple[int, int, int]]) -> float:
+    def packets(
+        hosts: int, spines: int, routing: str, flows: Sequence[tuple[int, int, int]]
+    ) -> float:
         text = "".join(f"{a} {b} {n}\n" for a, b, n in flows)
-        names = (LEAVES, HOSTS // LEAVES, spines, GBIT, DELAY_US, routing)
+        names = (hosts // POD, POD, spines, GBIT, DELAY_US, routing)
         command = [program, *(f"{each}" for each in names)]
         done = subprocess.run(
             command, input=text, env=environment, capture_output=True, text=True, check=True
         )
         return float(done.stdout)
 
-    cells = []
+    cells = json.loads(OUT.read_text())["cells"] if "later" in arguments else []
+    cells = [cell for cell in cells if cell.get("hosts", HOSTS) == HOSTS and not cell.get("later")]
     for spines, routing in FABRICS:
-        handshake = packets(spines, routing, [(0, HOSTS - 1, 1)]) - HOPS_S
-        for pattern, size in cases():
-            rounds = rounds_in(pattern, size)
+        for pattern, size, hosts in LATER if "later" in arguments else cases():
+            handshake = packets(hosts, spines, routing, [(0, hosts - 1, 1)]) - HOPS_S
+            rounds = rounds_in(pattern, size, hosts)
             before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
             real = sum(
-                each.repeat * max(packets(spines, routing, flows_of(each)) - handshake, 0.0)
+                each.repeat * max(packets(hosts, spines, routing, flows_of(each)) - handshake, 0.0)
                 for each in rounds
             )
             spent = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
             started = time.process_time()
-            flow = flow_level_s(spines, rounds)
+            flow = flow_level_s(hosts, spines, rounds)
             of_flow = time.process_time() - started
-            closed = sum(each.repeat * closed_s(spines, each) for each in rounds)
+            closed = sum(each.repeat * closed_s(hosts, spines, each) for each in rounds)
             cells.append(
                 {
                     "pattern": pattern,
                     "bytes": size,
+                    "hosts": hosts,
+                    "later": "later" in arguments,
                     "spines": spines,
                     "routing": routing,
                     "packets_s": real,
@@ -114,22 +132,34 @@ def main(arguments: list[str]) -> None:
     fitting.write(OUT, {"summary": summary, "cells": cells})
 
 
-def cases() -> list[tuple[str, int]]:
+def cases() -> list[tuple[str, int, int]]:
     """Patterns and sizes, the large ones of a few patterns alone."""
-    usual = [(pattern, size) for pattern in PATTERNS for size in SIZES]
-    return usual + [(pattern, size) for size, some in LARGE.items() for pattern in some]
+    usual = [(pattern, size, HOSTS) for pattern in PATTERNS for size in SIZES]
+    return usual + [(pattern, size, HOSTS) for size, some in LARGE.items() for pattern in some]
 
 
-def rounds_in(pattern: str, size: int) -> tuple[Round, ...]:
+def rounds_in(pattern: str, size: int, hosts: int) -> tuple[Round, ...]:
     if pattern in ("ring", "halving_doubling"):
-        return rounds_of("all_reduce", pattern, HOSTS, float(size))  # type: ignore[arg-type]
+        return rounds_of("all_reduce", pattern, hosts, float(size))  # type: ignore[arg-type]
+    if pattern == "two_rings":  # in step: one on even hosts, one on odd ones
+        return tuple(
+            Round.from_messages(
+                np.concatenate([2 * each.source, 2 * each.source + 1]),
+                np.concatenate([2 * each.target, 2 * each.target + 1]),
+                float(each.size[0]),
+                each.repeat,
+            )
+            for each in rounds_of("all_reduce", "ring", hosts // 2, float(size))
+        )
+    if pattern == "all_gather":
+        return rounds_of("all_gather", "ring", hosts, float(size))
     if pattern == "all_to_all":
-        return rounds_of("all_to_all", "direct", HOSTS, float(size))
-    ranks = np.arange(HOSTS, dtype=np.int64)
+        return rounds_of("all_to_all", "direct", hosts, float(size))
+    ranks = np.arange(hosts, dtype=np.int64)
     if pattern == "kv":
-        half = HOSTS // 2
+        half = hosts // 2
         return (Round.from_messages(ranks[:half], ranks[half:], float(size)),)
-    return (Round.from_messages(ranks[1:], np.zeros(HOSTS - 1, dtype=np.int64), size / HOSTS),)
+    return (Round.from_messages(ranks[1:], np.zeros(hosts - 1, dtype=np.int64), size / hosts),)
 
 
 def flows_of(each: Round) -> list[tuple[int, int, int]]:
@@ -137,23 +167,21 @@ def flows_of(each: Round) -> list[tuple[int, int, int]]:
     return [(source, target, max(round(size), 1)) for source, target, size in rows]
 
 
-def flow_level_s(spines: int, rounds: Sequence[Round]) -> float:
+def flow_level_s(hosts: int, spines: int, rounds: Sequence[Round]) -> float:
     """The product's simulation; a leaf's uplinks are one trunk."""
-    pod = HOSTS // LEAVES
     link = FabricDimension(
-        "switch", HOSTS, RATE * PAYLOAD, DELAY_US * 1e-6, pod=pod, oversubscription=pod / spines
+        "switch", hosts, RATE * PAYLOAD, DELAY_US * 1e-6, pod=POD, oversubscription=POD / spines
     )
     fabric = ProductFabric((link,))
-    return simulate(fabric, [Job("all", tuple(range(HOSTS)), tuple(rounds))]).end_s
+    return simulate(fabric, [Job("all", tuple(range(hosts)), tuple(rounds))]).end_s
 
 
-def closed_s(spines: int, each: Round) -> float:
+def closed_s(hosts: int, spines: int, each: Round) -> float:
     """The busiest host, or the busiest leaf's uplinks, and the latency of the longest way."""
-    pod = HOSTS // LEAVES
-    across = each.source // pod != each.target // pod
-    ends = [np.bincount(side, each.size, HOSTS).max() for side in (each.source, each.target)]
+    across = each.source // POD != each.target // POD
+    ends = [np.bincount(side, each.size, hosts).max() for side in (each.source, each.target)]
     trunk = [
-        np.bincount(side[across] // pod, each.size[across], LEAVES).max() / spines
+        np.bincount(side[across] // POD, each.size[across], hosts // POD).max() / spines
         for side in (each.source, each.target)
     ]
     return float(max(*ends, *trunk)) / (RATE * PAYLOAD) + HOPS_S
@@ -215,38 +243,46 @@ WINDOW = 32 * 4096.0
 def mechanisms(cell: dict[str, Any]) -> tuple[float, float, bool]:
     """Why packets may differ from flows: round trips in which windows grow over all of the time;
     the share of the time in which hosts' links are the narrowest and carry data and answers both
-    ways; sprayed packets, which come out of order, unless one host takes from all.
+    ways; sprayed packets, which come out of order, unless all go to one host, whose link then sets
+    the pace.
     """
-    spines, pod, trip_s = cell["spines"], HOSTS // LEAVES, 2 * HOPS_S
+    hosts, spines, trip_s = cell.get("hosts", HOSTS), cell["spines"], 2 * HOPS_S
+    targets = 1
     grows = both = whole = 0.0
-    for each in rounds_in(cell["pattern"], cell["bytes"]):
+    for each in rounds_in(cell["pattern"], cell["bytes"], hosts):
         source, target = each.source, each.target
-        sends, takes = (np.bincount(side, minlength=HOSTS) for side in (source, target))
-        across = source // pod != target // pod
+        sends, takes = (np.bincount(side, minlength=hosts) for side in (source, target))
+        across = source // POD != target // POD
+        targets = max(targets, len(np.unique(target)))
         up, down = (
-            np.bincount(e[across] // pod, minlength=LEAVES) / spines for e in (source, target)
+            np.bincount(e[across] // POD, minlength=hosts // POD) / spines for e in (source, target)
         )
         shared = np.maximum(sends[source], takes[target]).astype(float)
-        trunk = np.maximum(up[source // pod], down[target // pod])
+        trunk = np.maximum(up[source // POD], down[target // POD])
         shared = np.where(across, np.maximum(shared, trunk), shared)
         under_way = np.minimum(each.size, RATE * trip_s / shared)
-        seconds = each.repeat * closed_s(spines, each)
+        seconds = each.repeat * closed_s(hosts, spines, each)
         grows += each.repeat * trip_s * float(np.log2(1.0 + under_way / WINDOW).max())
         ends = max(np.bincount(side, each.size).max() for side in (source, target))
-        at_hosts = ends / (RATE * PAYLOAD) + HOPS_S >= 0.9999 * closed_s(spines, each)
+        at_hosts = ends / (RATE * PAYLOAD) + HOPS_S >= 0.9999 * closed_s(hosts, spines, each)
         both += seconds * bool(at_hosts and np.intersect1d(source, target).size)
         whole += seconds
-    sprayed = cell["routing"] == "spray" and spines > 1 and cell["fan_in"] < HOSTS - 1
+    sprayed = cell["routing"] == "spray" and spines > 1 and targets > 1
     return grows / whole, both / whole, sprayed
 
 
 def by_mechanisms(
     made: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Thresholds made on one half of the fabrics, and what the rule finds on each half."""
+    """Thresholds made on one half of the fabrics with the first cells, and what the rule finds: on
+    each half of those, and among the later cells, which had no part in its form or thresholds.
+    """
+    later = [each for each in (*made, *other) if each.get("later")]
+    made, other = ([c for c in cells if not c.get("later")] for cells in (made, other))
     choices = itertools.product([n / 50 for n in range(1, 51)], (0.1, 0.3, 0.5, 0.7, 0.9))
 
-    reasons = {id(cells): [mechanisms(each) for each in cells] for cells in (made, other)}
+    groups = (made, other, later)
+    reasons = {id(cells): [mechanisms(each) for each in cells] for cells in groups}
 
     def found_by(cells: Sequence[dict[str, Any]], grows: float, both: float) -> tuple[float, float]:
         marked = [a > grows or b > both or spray for a, b, spray in reasons[id(cells)]]
@@ -261,6 +297,7 @@ def by_mechanisms(
         "rule": dict(zip(("windows_above", "both_ways_above"), rule, strict=True)),
         "made_on": dict(zip(("found", "false_alarms"), found_by(made, *rule), strict=True)),
         "checked_on": dict(zip(("found", "false_alarms"), found_by(other, *rule), strict=True)),
+        "later": dict(zip(("found", "false_alarms"), found_by(later, *rule), strict=True)),
     }
 
 
@@ -282,8 +319,8 @@ def rates(cells: Sequence[dict[str, Any]], rule: tuple[float, int, bool]) -> tup
 
 def shares(cells: Sequence[dict[str, Any]], marked: Sequence[bool]) -> tuple[float, float]:
     """:func:`rates` of cells that a rule has marked."""
-    named = np.array(marked)
-    off = np.array([abs(each["flow_error"]) > OFF for each in cells])
+    named = np.array(marked, dtype=bool)
+    off = np.array([abs(each["flow_error"]) > OFF for each in cells], dtype=bool)
     found = float(named[off].mean()) if off.any() else 1.0
     false = float(named[~off].mean()) if (~off).any() else 0.0
     return round(found, 4), round(false, 4)

@@ -1,13 +1,14 @@
-"""Stable Diffusion 3 medium as a workflow, against measured batches of its pipeline.
+"""Diffusion pipelines as workflows, against measured batches.
 
     python -m benchmarks.workflow_diffusion
 
-Every row of ``energy/mlenergy_v2_diffusion`` of that pipeline (1024 x 1024 pixels, its default, 25
-steps with guidance) is answered by task workflow: stages of work "denoise" and "decode_image" by
-eager PyTorch, one after the other. Text encoders (1 to 2 %) are left out. Nothing is
-fitted on these rows. Beside the answers stand those with the constants of the campaign's stack
-(``lab.fit_diffusion``, from three other pipelines: its slower host, its device under hours of load,
-its power). Writes benchmarks/results/workflow_diffusion.json.
+Rows of ``energy/mlenergy_v2_diffusion`` of five pipelines (Stable Diffusion 1.5, 2.1, XL, XL-turbo,
+3 medium; sizes and configurations as ``lab/scorecard/diffusion_pipelines.toml`` states them) are
+answered by task workflow: stages of work "denoise" and "decode_image" by eager PyTorch, one after
+the other. Text encoders (1 to 2 %) are left out, and decoders of the XL family are taken in 16
+bits. Nothing is fitted on these rows. Beside the answers of Stable Diffusion 3 stand those with the
+constants of the campaign's stack (``lab.fit_diffusion``, from three other pipelines: its slower
+host, its device under hours of load, its power). Writes benchmarks/results/workflow_diffusion.json.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from lab import fitting
+from lab.scorecard.diffusion_models import pipelines
 from lab.scorecard.model_suite import Believed
 from lab.scorecard.suite import data_folder
 from lab.scorecard.suites import diffusion
@@ -28,7 +30,14 @@ from silicast.scenario.run import reply_to
 from silicast.workload.networks.diffusion_transformer import transformer_of
 
 OUT = Path(__file__).parent / "results" / "workflow_diffusion.json"
-PIPELINE = "stabilityai/stable-diffusion-3-medium-diffusers"
+PIPELINES = (
+    "openjourney-v4",
+    "stable-diffusion-2-1",
+    "stable-diffusion-xl-base-1.0",
+    "sdxl-turbo",
+    "stable-diffusion-3-medium-diffusers",
+)
+STABLE_3 = PIPELINES[-1]
 DEVICES = {"NVIDIA A100-SXM4-40GB": "A100-SXM4-40GB", "NVIDIA H100 80GB HBM3": "H100"}
 CAMPAIGN = {"A100-SXM4-40GB": "A100-SXM-40GB", "H100": "H100"}
 NETWORK = {
@@ -43,46 +52,69 @@ NETWORK = {
 
 DECODER = {
     "architectures": ["AutoencoderKL"],
-    "latent_channels": 16,
     "layers_per_block": 2,
     "block_out_channels": [128, 256, 512, 512],
 }
 ENDS = ("estimate", "p05", "p95")
 
 
+NAMES = ("seconds", "energy_j", "campaign_seconds", "campaign_energy_j")
+
+
 def main() -> None:
-    """Prints and writes each row and the errors."""
+    """Prints and writes each row and the errors, of all pipelines and of each."""
     path = data_folder() / "energy" / "mlenergy_v2_diffusion.parquet"
-    rows = [scored(row) for row in open_table(path).records() if row["model"] == PIPELINE]
-    table: dict[str, Any] = {"rows": rows}
-    for name in ("seconds", "energy_j", "campaign_seconds", "campaign_energy_j"):
-        truth = name.removeprefix("campaign_")
-        errors = [row[f"{name}_predicted"] / row[f"{truth}_measured"] - 1.0 for row in rows]
+    rows = [
+        scored(row)
+        for row in open_table(path).records()
+        if row["task"].endswith("text-to-image") and row["model"].split("/")[-1] in PIPELINES
+    ]
+    table: dict[str, Any] = {"rows": rows, "all": errors_of(rows)}
+    for pipeline in PIPELINES:
+        table[pipeline] = errors_of([row for row in rows if row["pipeline"] == pipeline])
+    for name in ("all", *PIPELINES):
+        print(name, table[name])
+    fitting.write(OUT, table)
+
+
+def errors_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Median and mean error and coverage of what all of the rows have."""
+    table: dict[str, Any] = {"rows": len(rows)}
+    for name in NAMES:
+        truth, some = name.removeprefix("campaign_"), [r for r in rows if f"{name}_p05" in r]
+        if not some or len(some) < len(rows):
+            continue
+        errors = [row[f"{name}_predicted"] / row[f"{truth}_measured"] - 1.0 for row in some]
         covered = [
-            row[f"{name}_p05"] <= row[f"{truth}_measured"] <= row[f"{name}_p95"] for row in rows
+            row[f"{name}_p05"] <= row[f"{truth}_measured"] <= row[f"{name}_p95"] for row in some
         ]
         table[name] = {
             "median_ape": round(float(np.median(np.abs(errors))), 4),
             "bias": round(float(np.mean(errors)), 4),
             "coverage": round(float(np.mean(covered)), 3),
         }
-        print(name, table[name])
-    fitting.write(OUT, table)
+    return table
 
 
 def scored(row: dict[str, Any]) -> dict[str, Any]:
     """One row beside its prediction."""
     batch, steps = int(row["batch"]), int(row["denoising_steps"])
-    device = DEVICES[row["device"]]
+    device, name = DEVICES[row["device"]], row["model"].split("/")[-1]
+    pipeline, stable_3 = pipelines()[name], name == STABLE_3
+    network: dict[str, Any] = (
+        NETWORK if stable_3 else {**pipeline.config, "architectures": [pipeline.denoiser]}
+    )
+    decoder = DECODER | {"latent_channels": int(network.get("in_channels", 4))}
+    pixels = 8 * pipeline.latent
     parts = [
-        answered("denoise", device, NETWORK, batch, steps),
-        answered("decode_image", device, DECODER, batch, 1),
+        answered("denoise", device, network, pixels, batch, steps),
+        answered("decode_image", device, decoder, pixels, batch, 1),
     ]
     seconds, energy = (
         Belief(*(sum(getattr(each[name], end) for each in parts) for end in ENDS))
         for name in ("e2e_mean_ms", "energy_per_item_j")
     )
-    result: dict[str, Any] = {"device": device, "batch": batch}
+    result: dict[str, Any] = {"pipeline": name, "device": device, "batch": batch, "steps": steps}
     for name, measured, belief, unit in (
         ("seconds", row["batch_latency_s"], seconds, 1e-3),
         ("energy_j", row["energy_j_per_item"] * batch, energy, 1.0),
@@ -93,6 +125,8 @@ def scored(row: dict[str, Any]) -> dict[str, Any]:
             f"{name}_p05": round(belief.p05 * unit, 3),
             f"{name}_p95": round(belief.p95 * unit, 3),
         }
+    if not stable_3:
+        return result
     seconds_of, joules_of = of_campaign(device, batch)
     for name, believed in (("seconds", seconds_of), ("energy_j", joules_of)):
         ends = ("predicted", "p05", "p95")
@@ -104,13 +138,13 @@ def scored(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def answered(
-    work: str, device: str, model: dict[str, Any], batch: int, repeat: int
+    work: str, device: str, model: dict[str, Any], pixels: int, batch: int, repeat: int
 ) -> dict[str, Belief]:
     """Metrics of one stage of so many images."""
     stage = {
         "pool": "gpu",
         "work": work,
-        "resolution": [1024, 1024],
+        "resolution": [pixels, pixels],
         "repeat": repeat,
         "items": batch,
         "max_batch": batch,

@@ -134,6 +134,7 @@ WHOLE = [
 def test_every_file_has_one_importer_and_every_importer_a_file(tmp_path: Path) -> None:
     paths = [s.written(tmp_path, name, text) for name, text in WHOLE]
     paths.append(s.nsys(tmp_path / "r.sqlite"))
+    paths.append(s.written(tmp_path, "run.0.et", ""))  # known by its name
     taken = set()
     for path in paths:
         items = [name for name, each in importers().items() if each.recognises(Source(path))]

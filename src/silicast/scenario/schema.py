@@ -169,7 +169,8 @@ class EngineTable(Terse, frozen=True):
 
 class PoolTable(Terse, frozen=True):
     """Replicas of one deployment. What is left out is as at the top of the scenario, the price of a
-    device as in ``cluster``.
+    device as in ``cluster``. ``shares_with``: another pool whose devices it takes by turns, as
+    rollouts and updates of one trainer do; in workflows alone.
     """
 
     device: Name | dict[str, Any] | None = None
@@ -181,6 +182,7 @@ class PoolTable(Terse, frozen=True):
     precision: PrecisionTable | None = None
     limits: LimitsTable | None = None
     price_per_gpu_hour: NonNegative | None = None
+    shares_with: Name | None = None
 
 
 class PoolLinkTable(Terse, frozen=True):

@@ -388,15 +388,19 @@ class StageTable(Terse, frozen=True):
     begins with all before it. ``exits``: shares of tokens that leave a model at equal depths. A
     ``job`` of a cluster takes one of so many ``gpus`` of one of its ``pools`` (left out: of any)
     for its ``steps``; ``noise_scale``: of its gradients, in sequences. ``overhead_share``: what a
-    framework takes around the work before the next stage, over the time of the stage.
+    framework takes around the work before the next stage, over the time of the stage (left out:
+    nothing, or in a step that learns from what it generates, what was measured). ``frames`` of
+    a video, ``audio_s`` of speech. Of a step of work "denoise": ``guidance``: evaluated with and
+    without the prompt (left out: as the network usually is); ``cached``: most of it is reused from
+    the step before.
     """
 
     pool: Name | None = None
     after: list[Name] = msgspec.field(default_factory=list)
     work: Literal[
-        "prefill", "decode", "generate", "embed", "rerank", "encode_image", "denoise",
-        "decode_image", "reward", "train", "transfer", "retrieve", "tool_call", "fixed", "job",
-        "logprob",
+        "prefill", "decode", "generate", "embed", "rerank", "encode_image", "encode_audio",
+        "denoise", "decode_image", "reward", "train", "transfer", "retrieve", "tool_call",
+        "fixed", "job", "logprob",
     ] = "fixed"  # fmt: skip
     input_len: Length | None = None
     output_len: Length | None = None
@@ -404,6 +408,10 @@ class StageTable(Terse, frozen=True):
     items: Count = 1
     max_batch: Batch | None = None
     resolution: Annotated[list[Count], Meta(min_length=2, max_length=2)] | None = None
+    frames: Count = 1
+    audio_s: Annotated[float, Meta(gt=0, le=1e6)] | None = None
+    guidance: bool | None = None
+    cached: bool = False
     duration_ms: NonNegative | DistributionTable | None = None
     servers: Count | None = None
     repeat: Count = 1
@@ -419,7 +427,7 @@ class StageTable(Terse, frozen=True):
     gpus: Annotated[list[Gpus], Meta(min_length=1, max_length=64)] | None = None
     steps: Length | None = None
     noise_scale: Positive | None = None
-    overhead_share: NonNegative = 0.0
+    overhead_share: NonNegative | None = None
 
 
 class SchedulerTable(Terse, frozen=True):

@@ -32,12 +32,12 @@ def import_(
 
     Args:
         files: Nsight Systems (SQLite, CSV), Nsight Compute (CSV), PyTorch profiler (JSON),
-            nccl-tests, vllm bench serve, sglang.bench_serving, GenAI-Perf, AIPerf, guidellm,
-            trtllm-bench, llama-bench, or a table of kernels (CSV, JSON Lines, Parquet). Or the
-            configuration of a run: Megatron-LM (shell script, YAML), NeMo and Megatron-Bridge
-            (YAML, Python), torchtitan (TOML, Python), DeepSpeed (JSON), accelerate and trainers of
-            Hugging Face (YAML, JSON, shell script), Axolotl, LLaMA-Factory, MaxText (YAML),
-            Calculon or SimuMax (three JSON files, or their folder).
+            Chakra (.et), nccl-tests, vllm bench serve, sglang.bench_serving, GenAI-Perf, AIPerf,
+            guidellm, trtllm-bench, llama-bench, or a table of kernels (CSV, JSON Lines, Parquet).
+            Or the configuration of a run: Megatron-LM (shell script, YAML), NeMo and Megatron-
+            Bridge (YAML, Python), torchtitan (TOML, Python), DeepSpeed (JSON), accelerate and
+            trainers of Hugging Face (YAML, JSON, shell script), Axolotl, LLaMA-Factory, MaxText
+            (YAML), Calculon or SimuMax (three JSON files, or their folder).
         output: the file of measurements to write or to continue; of a configuration, the scenario
             to write (.json).
         format_: the tool, if it cannot be recognised by the file.

@@ -31,8 +31,8 @@ def whatif(
     not understood is named, with its share.
 
     Args:
-        trace: a timeline of the PyTorch profiler (JSON, with record_shapes=True) or of Nsight
-            Systems (SQLite).
+        trace: a timeline of the PyTorch profiler (JSON, with record_shapes=True), of Nsight
+            Systems (SQLite), or a rank of a measured Chakra trace (.et).
         batch: sequences that were traced and that are asked for, as in 8:32.
         plan: GPUs that share the run, as in tp=2,dp=4,pp=2,micro_batches=8: kernels are cut and
             collectives inserted. A replica and a micro-batch are one traced batch.

@@ -218,7 +218,7 @@ class _Events:
         if any("HtoD" in str(each.name) or "DtoH" in str(each.name) for each, _ in parts):
             return Launch(name, total, row, reason=rejection_reason(name))
         call = self.operators.spans[owner].call.name
-        return Launch(name, total, row, _refined(self.operators.tables[owner] or {}, call, name))
+        return Launch(name, total, row, refined(self.operators.tables[owner] or {}, call, name))
 
     def operators_alone(self) -> Iterable[Launch]:
         """Operators of a CPU: each with what its parts take that are no kernels themselves."""
@@ -255,7 +255,7 @@ class _Events:
             yield RuntimeCall(str(event.name), (event.pid, event.tid), start, took)
 
 
-def _refined(table: Columns, call: str, name: str) -> Columns:
+def refined(table: Columns, call: str, name: str) -> Columns:
     """With what the kernel's name adds: fp32 that is multiplied as TF32, a library of its own."""
     named, columns = parse_name(name), dict(table)
     if named.dtype == "tf32" and columns["dtype"] == "fp32" and columns["op"] in ("gemm", "conv2d"):

@@ -131,7 +131,7 @@ def scaled_trace(
     """What the run in a trace would take on ``device``.
 
     Args:
-        path: a timeline of the PyTorch profiler or of Nsight Systems.
+        path: a timeline of the PyTorch profiler or of Nsight Systems, or a measured Chakra trace.
         device: catalog name, or path to a device file.
         traced: the device of the trace, where the file does not name it.
         name: of the importer; "" = the one that recognises the file.

@@ -56,29 +56,42 @@ class DiffusionTransformer:
         """
         return -(-height // self.pixels) * -(-width // self.pixels)
 
-    def graph(self, batch: int, tokens: int, dtype: str, *, fused: bool = True) -> Graph:
-        """One evaluation for so many images of ``tokens`` tokens each.
+    def graph(
+        self,
+        batch: int,
+        tokens: int,
+        dtype: str,
+        *,
+        fused: bool = True,
+        cached: bool = False,
+        gpus: int = 1,
+    ) -> Graph:
+        """One evaluation for so many images of ``tokens`` tokens each, on one of its devices.
 
         Args:
             fused: a compiler joins pointwise operations.
+            cached: only the first block is run; the others reuse what the step before has left.
+            gpus: that share the tokens out (heads in attention).
         """
         images = batch * (2 if self.guided else 1)
+        both = tokens + self.text_tokens
+        text = -(-self.text_tokens // gpus)
+        tokens = -(-tokens // gpus)
         nodes, wide = NetworkNodes(dtype), self.hidden
         nodes.linear("image_in", images * tokens, wide, self.channels)
-        nodes.linear("text_in", images * self.text_tokens, wide, self.text_width)
+        nodes.linear("text_in", images * text, wide, self.text_width)
         nodes.linear("time_in", images, wide, 256)
         nodes.linear("time_out", images, wide, wide)
         blocks = [nodes.block("embedding")]
         self._stream(nodes, "image", images, tokens, fused=fused)
-        self._stream(nodes, "text", images, self.text_tokens, fused=fused)
-        both = tokens + self.text_tokens
-        nodes.pointwise("join", "copy", 3 * images * both * wide)
-        nodes.attention("attention", images, self.heads, self.head, both, both)
+        self._stream(nodes, "text", images, text, fused=fused)
+        nodes.pointwise("join", "copy", 3 * images * (tokens + text) * wide)
+        nodes.spread_attention("attention", images, self.heads, self.head, both, gpus)
         self._after(nodes, "image", images * tokens, fused=fused)
-        self._after(nodes, "text", images * self.text_tokens, fused=fused)
-        blocks.append(nodes.block("double", self.double))
-        if self.single:
-            self._together(nodes, images, both, fused=fused)
+        self._after(nodes, "text", images * text, fused=fused)
+        blocks.append(nodes.block("double", 1 if cached else self.double))
+        if self.single and not cached:
+            self._together(nodes, images, both, gpus, fused=fused)
             blocks.append(nodes.block("single", self.single))
         rows = images * tokens
         nodes.linear("last_modulation", images, 2 * wide, wide)
@@ -117,9 +130,11 @@ class DiffusionTransformer:
         nodes.linear(f"{name}_down", rows, wide, 4 * wide)
         nodes.modulated(f"{name}_gate2", rows * wide, residual=True, fused=fused)
 
-    def _together(self, nodes: NetworkNodes, images: int, tokens: int, *, fused: bool) -> None:
+    def _together(
+        self, nodes: NetworkNodes, images: int, tokens: int, gpus: int, *, fused: bool
+    ) -> None:
         """A single block: attention and MLP side by side, joined by one product."""
-        rows, wide = images * tokens, self.hidden
+        rows, wide = images * -(-tokens // gpus), self.hidden
         nodes.linear("modulation", images, 3 * wide, wide)
         nodes.norm("norm", rows, wide)
         nodes.modulated("scale", rows * wide, residual=False, fused=fused)
@@ -127,7 +142,7 @@ class DiffusionTransformer:
         self._positions(nodes, "both", rows)
         nodes.linear("up", rows, 4 * wide, wide)
         nodes.pointwise("gelu", "gelu", rows * 4 * wide)
-        nodes.attention("attention", images, self.heads, self.head, tokens, tokens)
+        nodes.spread_attention("attention", images, self.heads, self.head, tokens, gpus)
         nodes.pointwise("join", "copy", rows * 5 * wide)
         nodes.linear("o_down", rows, wide, 5 * wide)
         nodes.modulated("gate", rows * wide, residual=True, fused=fused)

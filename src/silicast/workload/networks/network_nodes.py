@@ -50,6 +50,21 @@ class NetworkNodes:
             head_dim=width,
         )
 
+    def spread_attention(
+        self, name: str, batch: int, heads: int, width: int, tokens: int, gpus: int = 1
+    ) -> None:
+        """Attention of all ``tokens`` on each other, which ``gpus`` share out: each brings its own
+        queries, keys and values of all heads, and has all tokens of its share of the heads
+        (Ulysses).
+        """
+        size = batch * -(-tokens // gpus) * heads * width * self._bytes
+        if gpus > 1:
+            for each in ("queries", "keys", "values"):
+                self._add(f"{name}_{each}", "all_to_all", 1, bytes=size, gpus=gpus)
+        self.attention(name, batch, heads // gpus, width, tokens, tokens)
+        if gpus > 1:
+            self._add(f"{name}_results", "all_to_all", 1, bytes=size, gpus=gpus)
+
     def norm(self, name: str, rows: int, width: int, family: str = "layernorm") -> None:
         """A norm of ``rows`` rows."""
         self._add(name, family, rows * width, tokens=rows, hidden=width, residual=0)

@@ -47,6 +47,8 @@ class PolicyLearningTable(Strict, frozen=True):
 
     loss_ps_per_logit: float
     logprob_share: float
+    wake_share: float
+    between_share: float
     log_sd: float
 
 

@@ -38,6 +38,12 @@ def check_pools(pools: Mapping[str, PoolTable], links: Mapping[str, PoolLinkTabl
         if pool.role and pool.role not in ROLES:
             known = near(pool.role, tuple(ROLES))
             raise unknown_name(f"unknown name {shown(pool.role)}", f"pools.{name}.role", known)
+        require(
+            pool.shares_with is None,
+            "pools take devices by turns in workflows alone",
+            f"pools.{name}.shares_with",
+            "colocation, for models that serve on the same devices",
+        )
         by_role.setdefault(pool.role, []).append(name)
     for role, missing in ROLES.items():
         for name in by_role.get(role, [])[:1]:

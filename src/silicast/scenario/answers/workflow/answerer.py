@@ -253,8 +253,11 @@ class _Simulated:
         """Sequences that the training steps of an item learn from."""
         work = self._scenario.workload
         assert isinstance(work, WorkflowWorkload)
-        each = [table.training for table in work.stages.values() if table.training is not None]
-        return sum(table.global_batch for table in each)
+        return sum(
+            table.training.global_batch * table.repeat
+            for table in work.stages.values()
+            if table.work == "train" and table.training is not None
+        )
 
     def _token_times(
         self, times: WorkflowTimes, stations: Mapping[str, Station]
@@ -325,7 +328,7 @@ class _Simulated:
         pools = [pool for pool in self.built.pools if pool.machine is not None and pool.gpus]
         if self.built.division is not None:
             return pools[:1]
-        return pools
+        return [pool for pool in pools if not pool.shares_with]
 
     def _cost_per_s(self) -> float | None:
         cluster = self._scenario.raw.cluster
@@ -345,6 +348,10 @@ class _Simulated:
         span = Quantity(span_s, min(span_s, *spans), max(span_s, *spans))
         busy = [pool for pool in self.built.pools if pool.machine is not None and pool.gpus]
         kernels = {pool.name: pool.kernels_j() for pool in busy}
+        for pool in busy:
+            for guest in busy:
+                if guest.shares_with and guest.shares_with == pool.home:
+                    kernels[pool.name] += kernels[guest.name] * guest.gpus / pool.gpus
         parts = []
         for pool in self._device_pools():
             assert pool.machine is not None

@@ -33,7 +33,9 @@ from silicast.scenario.answers.workflow.stage_work import (
     Work,
     work_of,
 )
+from silicast.scenario.answers.workflow.turns import check_turns
 from silicast.scenario.answers.workflow.works.job import devices_of
+from silicast.scenario.answers.workflow.works.train import GENERATES
 from silicast.scenario.decode import Scenario, part_of
 from silicast.scenario.resolving.fleets import link_rate
 from silicast.scenario.resolving.traffic import OPEN_REQUESTS, REQUESTS_PER_CLIENT, traffic_of
@@ -150,8 +152,13 @@ class _Builder:
         for number, name in enumerate(self._names):
             by_pool.setdefault(self._home(name), []).append(number)
         pools = [self._pool(home, stages) for home, stages in by_pool.items()]
+        for pool in pools:
+            pool.home = self._tables[self._names[pool.stages[0]]].pool or ""
+            if pool.home in self._scenario.pools:
+                pool.shares_with = self._scenario.pools[pool.home].shares_with or ""
         for number, pool in enumerate(pools):
             self._disturb(number, pool)
+        check_turns(pools, self._graph, one_item=self._arrival == ONE_CLIENT)
         known = frozenset(
             job
             for pool in pools
@@ -209,13 +216,29 @@ class _Builder:
                     table.probability,
                     table.branch or "",
                     loop,
-                    table.overhead_share,
+                    self._around(name),
                 )
             )
         try:
             return WorkflowGraph(tuple(stages))
         except SilicastError as error:
             raise error.at("workload") from None
+
+    def _around(self, name: str) -> float:
+        """What follows the work of a stage: as stated, or where the workflow learns from what it
+        generates, as measured in frameworks of reinforcement learning.
+        """
+        table = self._tables[name]
+        if table.overhead_share is not None:
+            return table.overhead_share
+        generates = (each.work in GENERATES for each in self._tables.values())
+        trains = (each.work == "train" for each in self._tables.values())
+        if not (any(generates) and any(trains)):
+            return 0.0
+        known, pool = workflow_constants().policy, self._scenario.pools.get(table.pool or "")
+        shared = pool is not None and pool.shares_with is not None and table.work in GENERATES
+        wakes = known.wake_share if shared else 0.0
+        return (1.0 + wakes) * (1.0 + known.between_share) - 1.0
 
     def _over_links(self) -> None:
         """Puts a stage of its own between stages whose pools a link joins: what the one makes moves

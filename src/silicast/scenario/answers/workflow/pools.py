@@ -58,6 +58,8 @@ class StagePool(ABC):
         stages: their places in the graph; jobs: their jobs, in order.
         count: servers that work side by side; gpus: devices of all of them.
         machine: what one device is; None = the work is on no device.
+        home: of the scenario's pools, the one that it is; shares_with: whose devices it takes by
+            turns, "" = it has devices of its own.
         paces: how many times as long each replica takes; () = all as predicted.
         warnings: what was assumed.
     """
@@ -70,6 +72,8 @@ class StagePool(ABC):
     machine: Machine | None
     price_per_gpu_hour: float | None = None
     paces: Sequence[float] = ()
+    home: str = ""
+    shares_with: str = ""
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
@@ -190,7 +194,7 @@ class PassPool(StagePool):
         super().__init__()
         self.name, self.stages, self.jobs, self.count = name, tuple(works), jobs, count
         first = next(iter(works.values()))
-        self.machine, self.gpus = first.machine, count
+        self.machine, self.gpus = first.machine, count * first.gpus
         self._works: dict[int, NetworkPasses] = {}
         codes: dict[int, int] = {}
         for stage, work in works.items():

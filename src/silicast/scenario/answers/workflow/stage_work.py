@@ -129,6 +129,7 @@ class NetworkPasses:
         deployment: of a model of the catalog; None = the network is no such model.
         log_sd: of a pass, beside the error of its kernels.
         result_bytes: of a job, that a stage behind it takes in.
+        gpus: devices that share a pass out; the pass is what one of them runs.
     """
 
     machine: Machine
@@ -139,6 +140,7 @@ class NetworkPasses:
     deployment: Deployment | None = None
     log_sd: float = 0.0
     result_bytes: int = 0
+    gpus: int = 1
     warnings: tuple[str, ...] = ()
 
 

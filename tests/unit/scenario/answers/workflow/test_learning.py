@@ -41,7 +41,7 @@ def train(**more: Any) -> dict[str, Any]:
 def test_a_policys_loss_is_of_the_words_and_tokens_of_a_rank() -> None:
     """16 x 1,024 tokens over 4 data ranks, half of the vocabulary on each of 2 tensor ranks."""
     plain = workflow({"first": TOOL, "update": train(after=["first"])})
-    learns = workflow({"first": ROLLOUT, "update": train(after=["first"])})
+    learns = workflow({"first": ROLLOUT, "update": train(after=["first"], overhead_share=0.0)})
     one, other = (each.metrics["update.stage_mean_ms"].estimate for each in (plain, learns))
     constants = workflow_constants().policy
     logits = 16 * 1024 / 4 * find_model("Llama-3.2-1B").vocab / 2
@@ -80,3 +80,16 @@ def test_stages_of_one_trainer_take_turns_on_its_devices() -> None:
     assert reply.metrics["logprob_and_update.idle_share"].estimate < 0.02
     one, two = (each.metrics["energy_per_item_j"].estimate for each in (alone, reply))
     assert two == pytest.approx(one, rel=0.02)
+
+
+def test_samples_are_those_of_updates_alone() -> None:
+    """Two updates of 16 sequences; a pass for log-probabilities of the same learns nothing."""
+    stages = {
+        "first": ROLLOUT,
+        "logprob": train(after=["first"], work="logprob"),
+        "update": train(after=["logprob"], repeat=2),
+    }
+    metrics = workflow(stages).metrics
+    assert metrics["samples_per_s"].estimate == pytest.approx(
+        2 * TRAINING["global_batch"] * metrics["items_per_s"].estimate, rel=1e-9
+    )

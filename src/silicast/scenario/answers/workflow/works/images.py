@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar, final
 
+import msgspec
+
 from silicast.composition.passes.program import ProgramPass, predict_program
+from silicast.core.errors import SilicastError
 from silicast.scenario.answers.workflow.stage_work import (
     NetworkPasses,
     StageContext,
@@ -15,7 +19,9 @@ from silicast.scenario.answers.workflow.stage_work import (
 )
 from silicast.scenario.resolve import model_of
 from silicast.scenario.resolving.deployments import machine_of
+from silicast.scenario.schema import ParallelTable
 from silicast.workload.graphs.graph import Graph
+from silicast.workload.networks import denoising_unet, video_transformer
 from silicast.workload.networks.diffusion_transformer import transformer_of
 from silicast.workload.networks.image_decoder import decoder_of
 from silicast.workload.networks.image_encoder import ImageEncoder, encoder_of
@@ -28,32 +34,34 @@ MOST = 8
 @register
 @final
 class EncodeImage(StageWork):
-    """``items`` images of ``resolution`` (height, width), up to ``max_batch`` in a pass."""
+    """``items`` images of ``resolution`` (height, width), or videos of so many ``frames``, up to
+    ``max_batch`` in a pass. What a patch spans in time is one image to attention.
+    """
 
     name: ClassVar[str] = "encode_image"
 
     def work(self, stage: StageContext) -> NetworkPasses:
         encoder, size = encoder_for(stage)
-        tokens = encoder.tokens(*size)
+        tokens, spans = encoder.tokens(*size), -(-stage.table.frames // encoder.temporal)
         machine, warnings = machine_of(stage.of_pool("graph"))
 
         most = stage.table.max_batch or MOST
         copies, each, jobs = in_jobs(stage.table.items, most)
 
         def passes(batch: int, _: int) -> ProgramPass:
-            return predict_program(machine, encoder.graph(batch * each, tokens, "bf16"))
+            return predict_program(machine, encoder.graph(batch * each * spans, tokens, "bf16"))
 
         remarks = [f"{stage.name}: the image encoder alone was not measured"]
         if stage.table.max_batch is None:
             remarks.append(f"{stage.name}: up to {most} images run in a pass (max_batch)")
         return NetworkPasses(
             machine,
-            tokens,
+            tokens * spans,
             passes,
             jobs,
             copies,
             log_sd=workflow_constants().passes.log_sd_alone,
-            result_bytes=encoder.bytes_of(tokens * each),
+            result_bytes=encoder.bytes_of(tokens * spans * each),
             warnings=(*(f"{stage.name}: {text}" for text in warnings), *remarks),
         )
 
@@ -69,22 +77,86 @@ def encoder_for(stage: StageContext) -> tuple[ImageEncoder, tuple[int, int]]:
 @register
 @final
 class Denoise(StageWork):
-    """``repeat`` steps of images of ``resolution`` (height, width) in pixels, up to ``max_batch``
-    images in a step, 1 where it is left out.
+    """``repeat`` steps of images of ``resolution`` (height, width) in pixels, or of videos of so
+    many ``frames``, up to ``max_batch`` of them in a step, 1 where it is left out. The devices of a
+    replica (``parallel.cp`` of the pool) share out the tokens of a transformer.
     """
 
     name: ClassVar[str] = "denoise"
 
     def work(self, stage: StageContext) -> NetworkPasses:
-        config, size = _network(stage, "FluxTransformer2DModel", "num_layers = 19")
-        network = transformer_of(config, f"pools.{stage.pool[0]}.model")
-        tokens = network.image_tokens(*size)
-
-        def graph(images: int, *, fused: bool) -> Graph:
-            return network.graph(images, tokens, "bf16", fused=fused)
-
+        config, (height, width) = _network(stage, "FluxTransformer2DModel", "num_layers = 19")
+        field, kind = f"pools.{stage.pool[0]}.model", _class_of(config)
+        table, gpus = stage.table, _devices(stage)
+        if table.frames > 1 and kind != video_transformer.CLASS:
+            raise stage.error(f"{kind} makes images", "frames", video_transformer.CLASS)
+        if gpus > 1 and kind == denoising_unet.CLASS:
+            raise SilicastError(
+                f"a {kind} on {gpus} devices",
+                kind="not_yet",
+                field=f"pools.{stage.pool[0]}.parallel.cp",
+                hint="one device a replica; count = N serves N at once",
+            )
         remark = f"{stage.name}: diffusion networks were not measured step by step"
-        return _passes(stage, tokens, graph, remark)
+        run: Callable[..., Graph]
+        if kind == denoising_unet.CLASS:
+            unet = denoising_unet.unet_of(config, field)
+            side, times = unet.latent(height, width), 1 if table.guidance is False else 2
+
+            def run(images: int, *, fused: bool) -> Graph:  # noqa: ARG001
+                return unet.graph(images * times, side, "bf16", cached=table.cached)
+
+            return _passes(stage, side[0] * side[1], run, remark)
+        if kind == video_transformer.CLASS:
+            video = video_transformer.wan_of(config, field)
+            tokens, heads = video.video_tokens(table.frames, height, width), video.heads
+            doubled = 1 if table.guidance is False else 2
+
+            def run(images: int, *, fused: bool) -> Graph:
+                return video.graph(
+                    images * doubled, tokens, "bf16", fused=fused, cached=table.cached, gpus=gpus
+                )
+        else:
+            network = transformer_of(config, field)
+            if table.guidance is not None:
+                network = replace(network, guided=table.guidance)
+            tokens, heads = network.image_tokens(height, width), network.heads
+
+            def run(images: int, *, fused: bool) -> Graph:
+                return network.graph(
+                    images, tokens, "bf16", fused=fused, cached=table.cached, gpus=gpus
+                )
+
+        if heads % gpus:
+            raise SilicastError(
+                f"{gpus} devices do not share out {heads} heads",
+                field=f"pools.{stage.pool[0]}.parallel.cp",
+                hint=f"a divisor of {heads}",
+            )
+        return _passes(stage, tokens, run, remark, gpus)
+
+
+def _devices(stage: StageContext) -> int:
+    """Devices that share out the tokens of a pass.
+
+    Raises:
+        SilicastError: the pool states another way to share it out.
+    """
+    name, pool = stage.pool
+    degrees = pool.parallel or ParallelTable()
+    if msgspec.structs.replace(degrees, cp=1) != ParallelTable():
+        raise SilicastError(
+            "a diffusion network is shared out by its tokens alone",
+            kind="not_yet",
+            field=f"pools.{name}.parallel",
+            hint="cp = N (Ulysses), or count = N replicas",
+        )
+    return degrees.cp
+
+
+def _class_of(config: dict[str, Any]) -> str:
+    stated = config.get("architectures") or [config.get("_class_name", "")]
+    return str(stated[0]) if isinstance(stated, list) and stated else ""
 
 
 @register
@@ -123,7 +195,7 @@ def _network(stage: StageContext, kind: str, size: str) -> tuple[dict[str, Any],
 
 
 def _passes(
-    stage: StageContext, tokens: int, graph: Callable[..., Graph], remark: str
+    stage: StageContext, tokens: int, graph: Callable[..., Graph], remark: str, gpus: int = 1
 ) -> NetworkPasses:
     """Passes of a network that was not measured alone, over the stage's images."""
     machine, warnings = machine_of(stage.of_pool("graph"))
@@ -139,5 +211,6 @@ def _passes(
         jobs,
         copies,
         log_sd=workflow_constants().passes.log_sd_alone,
+        gpus=gpus,
         warnings=(*(f"{stage.name}: {text}" for text in warnings), remark),
     )

@@ -1,0 +1,119 @@
+"""Encoders of speech (Whisper): two convolutions over a spectrogram, then layers of attention.
+
+Audio is cut into windows of 30 s, the last one padded; each is 3,000 frames of a spectrogram, half
+as many tokens, and attends to itself alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+from silicast.core.errors import SilicastError
+from silicast.workload.graphs.graph import Graph
+from silicast.workload.networks.network_nodes import NetworkNodes
+
+CLASSES = ("WhisperForConditionalGeneration", "WhisperModel")
+
+
+@final
+@dataclass(frozen=True)
+class AudioEncoder:
+    """Sizes of such an encoder.
+
+    Attributes:
+        layers: of attention; hidden, inner: widths; heads: of attention.
+        mels: rows of the spectrogram; tokens: of a window.
+    """
+
+    layers: int
+    hidden: int
+    inner: int
+    heads: int
+    mels: int
+    tokens: int
+
+    WINDOW_S: ClassVar[float] = 30.0
+
+    def windows(self, seconds: float) -> int:
+        """Of so many seconds of audio.
+
+        >>> encoder_of({"architectures": ["WhisperModel"]}).windows(61.0)
+        3
+        """
+        return max(math.ceil(seconds / self.WINDOW_S), 1)
+
+    def bytes_of(self, windows: int, element_bytes: int = 2) -> int:
+        """What goes to the model behind it."""
+        return windows * self.tokens * self.hidden * element_bytes
+
+    def graph(self, windows: int, dtype: str) -> Graph:
+        """The pass over so many windows."""
+        nodes, wide, rows = NetworkNodes(dtype), self.hidden, windows * self.tokens
+        taps = 3
+        for name, out, inputs in (("in", 2 * rows, self.mels), ("half", rows, wide)):
+            nodes.linear(f"conv_{name}", out, wide, taps * inputs)
+            nodes.pointwise(f"gelu_{name}", "gelu", out * wide)
+        nodes.pointwise("positions", "add", rows * wide, 2)
+        blocks = [nodes.block("stem")]
+        nodes.norm("norm1", rows, wide)
+        for each in "qkv":
+            nodes.linear(each, rows, wide, wide)
+        nodes.attention(
+            "attention", windows, self.heads, wide // self.heads, self.tokens, self.tokens
+        )
+        nodes.linear("o", rows, wide, wide)
+        nodes.pointwise("residual1", "add", rows * wide, 2)
+        nodes.norm("norm2", rows, wide)
+        nodes.linear("up", rows, self.inner, wide)
+        nodes.pointwise("gelu", "gelu", rows * self.inner)
+        nodes.linear("down", rows, wide, self.inner)
+        nodes.pointwise("residual2", "add", rows * wide, 2)
+        blocks.append(nodes.block("layer", self.layers))
+        nodes.norm("last_norm", rows, wide)
+        blocks.append(nodes.block("head"))
+        return Graph("audio_encoder", tuple(blocks))
+
+
+def encoder_of(config: Mapping[str, Any], field: str = "model") -> AudioEncoder:
+    """The encoder that a configuration in the form of transformers describes; what it leaves out is
+    that of Whisper large v3.
+
+    Raises:
+        SilicastError: another class, or sizes that are none or do not fit each other.
+    """
+    stated = config.get("architectures") or [""]
+    kind = str(stated[0]) if isinstance(stated, list) else ""
+    if kind not in CLASSES:
+        raise SilicastError(
+            f"no model of the audio encoder {kind!r:.60}",
+            kind="not_yet",
+            field=field,
+            hint=f"architectures: one of {', '.join(CLASSES)}",
+        )
+
+    def number(name: str, usual: int) -> int:
+        value = config.get(name, usual)
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= 1 << 20:
+            raise SilicastError(
+                f"expected a whole number from 1 to 1048576, found {value!r:.40}",
+                field=f"{field}.{name}",
+            )
+        return value
+
+    hidden, heads = number("d_model", 1280), number("encoder_attention_heads", 20)
+    if hidden % heads:
+        raise SilicastError(
+            f"{heads} heads do not divide a width of {hidden}",
+            field=f"{field}.encoder_attention_heads",
+        )
+    return AudioEncoder(
+        number("encoder_layers", 32),
+        hidden,
+        number("encoder_ffn_dim", 5120),
+        heads,
+        number("num_mel_bins", 128),
+        number("max_source_positions", 1500),
+    )

@@ -1,0 +1,96 @@
+"""Stages of work "denoise": guidance, cached steps, videos, several devices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from silicast.scenario.answer import Answer, Refusal
+from silicast.scenario.run import reply_to
+
+UNET = {
+    "architectures": ["UNet2DConditionModel"],
+    "block_out_channels": [64, 128],
+    "attention_head_dim": 4,
+    "down_block_types": ["CrossAttnDownBlock2D", "DownBlock2D"],
+    "up_block_types": ["UpBlock2D", "CrossAttnUpBlock2D"],
+}
+WAN = {
+    "architectures": ["WanTransformer3DModel"],
+    "num_layers": 2,
+    "num_attention_heads": 12,
+    "ffn_dim": 8960,
+}
+
+
+def denoised(model: Any, pool: dict[str, Any] | None = None, **fields: Any) -> Answer | Refusal:
+    stage = {"pool": "gpu", "work": "denoise", "resolution": [1024, 1024], **fields}
+    pools = {"gpu": {"device": "H100", "model": model, "engine": "torch-compile", **(pool or {})}}
+    workload = {"requests": 1, "stages": {"steps": stage}}
+    return reply_to({"task": "workflow", "pools": pools, "workload": workload})
+
+
+def metric(reply: Answer | Refusal, name: str = "e2e_mean_ms") -> float:
+    assert isinstance(reply, Answer), reply
+    return reply.metrics[name].estimate
+
+
+def test_guidance_is_twice_the_images() -> None:
+    """A step of two images without it is one of one image with it; left out, it is on."""
+    both = metric(denoised(UNET))
+    assert metric(denoised(UNET, guidance=True)) == both
+    assert metric(denoised(UNET, guidance=False, items=2, max_batch=2)) == both
+    assert metric(denoised(UNET, guidance=False)) < both
+
+
+def test_cached_steps_follow_whole_ones() -> None:
+    whole, cached = (metric(denoised(WAN, frames=17, cached=each)) for each in (False, True))
+    assert cached < whole
+    stages: dict[str, dict[str, Any]] = {
+        "first": {"repeat": 3},
+        "later": {"repeat": 5, "cached": True, "after": ["first"]},
+    }
+    usual: dict[str, Any] = {
+        "pool": "gpu",
+        "work": "denoise",
+        "resolution": [1024, 1024],
+        "frames": 17,
+    }
+    reply = reply_to(
+        {
+            "task": "workflow",
+            "pools": {"gpu": {"device": "H100", "model": WAN, "engine": "torch-compile"}},
+            "workload": {
+                "requests": 1,
+                "stages": {name: usual | table for name, table in stages.items()},
+            },
+        }
+    )
+    assert metric(reply) == pytest.approx(3 * whole + 5 * cached, rel=1e-6)
+
+
+def test_four_devices_are_quicker_and_take_more_energy() -> None:
+    one = denoised(WAN, frames=17)
+    four = denoised(WAN, {"parallel": {"cp": 4}}, frames=17)
+    assert metric(one) / 4 < metric(four) < metric(one)
+    assert metric(four, "energy_per_item_j") > metric(one, "energy_per_item_j")
+
+
+@pytest.mark.parametrize(
+    ("model", "pool", "fields", "field"),
+    [
+        (UNET, {}, {"frames": 9}, "workload.stages.steps.frames"),
+        (UNET, {"parallel": {"cp": 2}}, {}, "pools.gpu.parallel.cp"),
+        (WAN, {"parallel": {"cp": 5}}, {}, "pools.gpu.parallel.cp"),
+        (WAN, {"parallel": {"tp": 2}}, {}, "pools.gpu.parallel"),
+        (WAN | {"num_layers": 0}, {}, {}, "pools.gpu.model.num_layers"),
+        ("Qwen3-8B", {}, {}, "workload.stages.steps.pool"),
+    ],
+)
+def test_what_is_not_modelled_is_named(
+    model: Any, pool: dict[str, Any], fields: dict[str, Any], field: str
+) -> None:
+    reply = denoised(model, pool, **fields)
+    assert isinstance(reply, Refusal)
+    assert reply.error.field == field
