@@ -278,13 +278,12 @@ class Implementation(ABC):
         time_s, share = xp.maximum(usual_s, analysis.bound_s), None
         if power.limits(device):
             clock_hz = self.clock_hz(device)
-            slowing = Slowing(
-                batch,
-                shared.device,
-                usual_s,
-                lambda rows, slow: shared.usual_s(rows.variant, self._analysed(rows, slow)),
-                clock_hz,
-            )
+
+            def at(rows: OpBatch, slow: Device) -> F64:
+                there = self._analysed(rows, slow)
+                return xp.maximum(shared.usual_s(rows.variant, there), there.bound_s)
+
+            slowing = Slowing(batch, shared.device, time_s, at, clock_hz)
             built = self.clock_hz(power.silicon(device)) / clock_hz
             share = held_share(analysis, batch, device, time_s, slowing, built)
             if not xp.all_of(share >= 1.0):
