@@ -212,7 +212,7 @@ def kernel_times(dtype: str, device: str) -> tuple[list[Symbol], correction.Corr
     slowed: list[Any] = []
     read: list[correction.Correction] = []
 
-    def held_share(analysis: Any, batch: Any, device: Any, seconds: Any, _: Any) -> float:
+    def held_share(analysis: Any, batch: Any, device: Any, seconds: Any, *_: Any) -> float:
         current = power.board(device, batch.variant.dtype)
         draw = power.drawn(analysis, batch.variant.dtype, device, seconds)
         slowed.append(draw.core_w + draw.memory_w > current.limit_w - current.idle_w)

@@ -143,7 +143,7 @@ def held_share(
     Args:
         seconds: None = a hot board.
     """
-    board = board_from(device, "bf16", constants)
+    board = board_from(device, "bf16", constants, device.clocks.boost_hz)
     core_w = board.matrix_w * utilisation * (device.clocks.boost_hz / device.clocks.max_hz)
     memory_w = DRAM_SHARE * device.dram.bandwidth_bytes_per_s * board.byte_j
     share = clock_share(board, np.array([core_w]), np.array([memory_w]))
@@ -215,7 +215,7 @@ def floor_share(products: Mapping[str, MeasuredRows], constants: Mapping[str, fl
         for rows in (products[gpu] for gpu in FLOOR_BOARDS)
     )
     device = find_device(FLOOR_BOARDS[1])
-    board = board_from(device, "bf16", constants)
+    board = board_from(device, "bf16", constants, device.clocks.boost_hz)
     memory_w = DRAM_SHARE * device.dram.bandwidth_bytes_per_s * board.byte_j
     core_w = board.matrix_w * (device.clocks.boost_hz / device.clocks.max_hz)
     growth = (board.limit_w - board.idle_w - memory_w) / (capped * core_w)

@@ -18,7 +18,7 @@ from silicast.hardware.catalog import device_from, device_index
 from silicast.hardware.device import Device, PowerState
 from silicast.kernels.physics.energy import applies_to, dynamic_w, most_w, waiting_w
 from silicast.kernels.physics.held_clock import growth_at
-from silicast.kernels.physics.power import MIN_CLOCK_SHARE, board, drawn
+from silicast.kernels.physics.power import MIN_CLOCK_SHARE, board, drawn, top_hz
 from silicast.kernels.registry import implementation_for
 from silicast.learning.dispatch import time_of
 from silicast.learning.tiers import kernel_times
@@ -174,11 +174,13 @@ def test_a_limit_that_binds_is_drawn_whole(data: st.DataObject) -> None:
     held = model.estimates(batch, weak)
     assert held.clock_share is not None
     clock = float(held.clock_share[0])
-    watts, current = drawn(free.analysis, "bf16", weak, free.estimate_s), board(weak, "bf16")
+    clock_hz = model.clock_hz(weak)
+    watts = drawn(free.analysis, "bf16", weak, free.estimate_s, clock_hz)
+    current = board(weak, "bf16", clock_hz)
     longer = float(held.estimate_s[0] / free.estimate_s[0])
     cores = float(watts.core_w[0]) * float(growth_at(held.clock_share, current.floor)[0])
     power_w = idle_w + (cores + float(watts.memory_w[0])) / longer
-    seconds, slow = held.estimate_s, weak.at_clock(clock * weak.clocks.boost_hz)
+    seconds, slow = held.estimate_s, weak.at_clock(clock * clock_hz)
     full, least = (
         float(dynamic_w(free.analysis, batch, each, each_s)[0])
         for each, each_s in ((weak, free.estimate_s), (slow, seconds))
@@ -211,7 +213,7 @@ def test_what_the_clock_may_be_does_not_change_the_one_that_is_held(
         times = kernel_times(model, OpBatch.from_ops([op]), one)
         assert times.clock_share is not None
         assert times.clock_share[0] < 1.0
-        held.append((float(times.clock_share[0]) * one.clocks.boost_hz, times.estimate_s[0]))
+        held.append((float(times.clock_share[0]) * top_hz(one), times.estimate_s[0]))
     assert held[1] == pytest.approx(held[0], rel=2e-3)
 
 

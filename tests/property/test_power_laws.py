@@ -143,7 +143,7 @@ def test_every_kernel_of_a_step_is_slowed_by_the_law_of_kernels(board: str) -> N
     hz = model.held_clock(boosted, states, 0)
     held = model.at_clock(boosted, states, hz, np.zeros(1, dtype=np.int64))
     device = model.machine.boosted_device
-    share = hz / device.clocks.boost_hz
+    share = hz / power.top_hz(device)
     work = model.work(boosted, np.zeros(1, dtype=np.int64))
     joules = float(work.core_j[0] + work.memory_j[0])
     assert share < 1.0 or joules / float(boosted.total_s[0]) < BOARDS[board].power_cap_w  # type: ignore[operator]

@@ -7,6 +7,7 @@ key names and are converted once, by :mod:`silicast.hardware.catalog`.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -131,7 +132,8 @@ class Clocks:
         boost_hz: the clock of the datasheet's peak rates; models run kernels at this clock.
         max_hz: the largest clock the device can hold (``nvidia-smi -q -d CLOCK``, Max SM clock);
             bounds use it. Equal to ``boost_hz`` where nothing higher is published.
-        held: ``boost_hz`` is what a limit holds, not what the datasheet states.
+        held_hz: what a limit holds, at or above ``boost_hz``: what runs above the boost clock runs
+            at no more.
         built_max_hz: the largest clock of the board, where a limit makes ``max_hz`` smaller; 0 =
             ``max_hz``.
     """
@@ -139,7 +141,7 @@ class Clocks:
     base_hz: float
     boost_hz: float
     max_hz: float
-    held: bool = False
+    held_hz: float = math.inf
     built_max_hz: float = 0.0
 
     def with_headroom_hz(self, share: float) -> float:
@@ -151,8 +153,8 @@ class Clocks:
         (2.75, 2.6)
         """
         most = self.built_max_hz or self.max_hz
-        headroom = 0.0 if self.held else max(most - self.boost_hz, 0.0)
-        return min(self.boost_hz + share * headroom, max(self.max_hz, self.boost_hz))
+        free_hz = self.boost_hz + share * max(most - self.boost_hz, 0.0)
+        return min(free_hz, max(self.max_hz, self.boost_hz), self.held_hz)
 
     def limited_to(self, hz: float) -> Clocks:
         """With a limit at or above the rated boost."""
@@ -402,15 +404,18 @@ class Device:
         return self.rate_per_core(pipe, dtype) * self.cores * self.clocks.max_hz
 
     def at_clock(self, hz: float) -> Device:
-        """The same device running at ``hz``; core-clocked caches slow down with it."""
-        ratio = hz / self.clocks.boost_hz
+        """The same device running at ``hz``; core-clocked caches slow down with it. Above its boost
+        clock that holds back only what runs quicker still (:meth:`Clocks.with_headroom_hz`).
+        """
+        boost_hz = min(hz, self.clocks.boost_hz)
+        ratio = boost_hz / self.clocks.boost_hz
         memory = {
             name: level
             if level.name == "dram"
             else replace(level, bandwidth_bytes_per_s=level.bandwidth_bytes_per_s * ratio)
             for name, level in self.memory.items()
         }
-        clocks = replace(self.clocks, boost_hz=hz, held=True)
+        clocks = replace(self.clocks, boost_hz=boost_hz, held_hz=hz)
         return replace(self, clocks=clocks, memory=memory)
 
     def in_state(self, state: PowerState) -> Device:

@@ -69,6 +69,7 @@ class Composite(Implementation):
 
     group: ClassVar[str]
     in_parts: ClassVar[bool] = True
+    runs_above_boost: ClassVar[bool] = True
     takes_numbers: ClassVar[bool] = True
 
     @abstractmethod

@@ -193,6 +193,7 @@ class Implementation(ABC):
         rows_at_once: ops that one call of :meth:`analyse` is given at most.
         has_candidates: it evaluates many an op: some ops in one call cost little more than one.
         leaves_node: it sends to other nodes, over the network of a cluster that is stated.
+        runs_above_boost: at :func:`~.physics.power.top_hz` while no limit binds.
         unmarked_flags: flags that corrections need not have seen: the analysis says it all.
         in_parts: :meth:`analyse` serves every execution model, since it is made of other families.
     """
@@ -207,6 +208,7 @@ class Implementation(ABC):
     rows_at_once: ClassVar[int] = 1 << 30
     has_candidates: ClassVar[bool] = False
     leaves_node: ClassVar[bool] = False
+    runs_above_boost: ClassVar[bool] = False
     unmarked_flags: ClassVar[frozenset[str]] = frozenset()
     implied_flags: ClassVar[frozenset[str]] = frozenset()
 
@@ -275,16 +277,23 @@ class Implementation(ABC):
         usual_s = shared.usual_s(batch.variant, analysis)
         time_s, share = xp.maximum(usual_s, analysis.bound_s), None
         if power.limits(device):
-            slowing = Slowing(
-                batch,
-                shared.device,
-                usual_s,
-                lambda rows, slow: shared.usual_s(rows.variant, self._analysed(rows, slow)),
-            )
-            share = held_share(analysis, batch, device, time_s, slowing)
+            clock_hz = self.clock_hz(device)
+
+            def at(rows: OpBatch, slow: Device) -> F64:
+                there = self._analysed(rows, slow)
+                return xp.maximum(shared.usual_s(rows.variant, there), there.bound_s)
+
+            slowing = Slowing(batch, shared.device, time_s, at, clock_hz)
+            built = self.clock_hz(power.silicon(device)) / clock_hz
+            share = held_share(analysis, batch, device, time_s, slowing, built)
             if not xp.all_of(share >= 1.0):
                 time_s = time_s * slowing.at_shares(share)
         return Estimates(batch, xp.maximum(time_s, analysis.bound_s), analysis, shared, share)
+
+    @final
+    def clock_hz(self, device: Device) -> float:
+        """The clock that its kernels run at while no limit binds."""
+        return power.top_hz(device) if self.runs_above_boost else device.clocks.boost_hz
 
     def _analysed(self, batch: OpBatch, device: Device) -> Analysis:
         if batch.numbers and not self.takes_numbers:

@@ -12,6 +12,7 @@ from silicast.hardware.catalog import find_device
 from silicast.kernels.implementation import ROWS_OF_CLOCKS, Analysis
 from silicast.kernels.in_blocks import field_names
 from silicast.kernels.physics.energy import above_static_at, above_static_j
+from silicast.kernels.physics.power import top_hz
 from silicast.kernels.registry import implementation_for
 from silicast.kernels.row_devices import RowDevices
 from silicast.workload.graphs.op import Op, OpBatch, Variant
@@ -70,6 +71,18 @@ def test_rows_with_clocks_of_their_own_are_those_of_each_clock_alone(name: str) 
         assert numbers(together, row) == numbers(alone, 0)
     slow, quick = numbers(together, 0)["time_s"], numbers(together, 1)["time_s"]
     assert slow != quick
+
+
+@pytest.mark.parametrize("name", ["gemm", "rmsnorm"])
+def test_rows_above_the_boost_clock_are_those_of_each_clock_alone(name: str) -> None:
+    card, batch = find_device("RTX 4090"), batch_of(name)
+    held = tuple(card.at_clock(top_hz(card) * x) for x in (1.0, 0.97, 0.9, 0.8))
+    model = implementation_for(batch.family, "simt")
+    assert model is not None
+    together = model.analysed_at(batch, RowDevices(held, ROW))
+    for row, number in enumerate(ROW.tolist()):
+        alone = model.analysed(batch.rows(np.array([row])), held[number])
+        assert numbers(together, row) == numbers(alone, 0)
 
 
 def test_many_rows_are_cut_and_stay_the_same() -> None:

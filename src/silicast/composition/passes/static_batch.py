@@ -25,6 +25,7 @@ from silicast.core.prediction import (
     said_by,
     worst_domain,
 )
+from silicast.kernels.physics.power import top_hz
 from silicast.kernels.row_devices import RowDevices
 
 if TYPE_CHECKING:
@@ -331,7 +332,7 @@ def _hold_together(
     model = limited[0][1].model
     boosted = model.machine.boosted_device
     devices = tuple(boosted.at_clock(hz) for hz in dict.fromkeys(hz for _, _, hz in limited))
-    index_of = {device.clocks.boost_hz: index for index, device in enumerate(devices)}
+    index_of = {top_hz(device): index for index, device in enumerate(devices)}
     rows = np.concatenate([start + steps.rows for start, steps, _ in limited])
     row = np.repeat([index_of[hz] for _, _, hz in limited], [len(x.rows) for _, x, _ in limited])
     slow = model.at_clocks(times, joined, rows, RowDevices(devices, row))

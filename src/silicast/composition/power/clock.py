@@ -10,6 +10,7 @@ import numpy as np
 
 from silicast.composition.step.machine import Machine
 from silicast.core.numerics import F64, I64
+from silicast.hardware.device import Device
 from silicast.kernels.physics.energy import most_w, waiting_w
 from silicast.kernels.physics.held_clock import (
     ONE_ROW,
@@ -19,10 +20,10 @@ from silicast.kernels.physics.held_clock import (
     clock_share_of_one,
     unlimited,
 )
-from silicast.kernels.physics.power import MIN_CLOCK_SHARE, board, held
+from silicast.kernels.physics.power import MIN_CLOCK_SHARE, board, held, silicon, top_hz
 
 TOLERANCE = 0.005
-"""A clock this close to boost is boost."""
+"""A clock this close to that of unlimited work is that clock."""
 ROUNDING = 1e-9
 _ANY = "fp32"
 """Limit, idle power and floor of a board are the same in every format."""
@@ -57,7 +58,7 @@ class PowerLimit:
 
     def __init__(self, machine: Machine) -> None:
         self._machine, device = machine, machine.limited_device
-        self.free_hz: float = _nearly_boost(machine, device.clocks.boost_hz)
+        self.free_hz: float = _nearly_top(machine, top_hz(device))
         self._left_w = math.inf
         if device.power_cap_w is not None:
             self._board = board(device, _ANY)
@@ -70,10 +71,10 @@ class PowerLimit:
         return drawn_w <= self._left_w and not self._by_energy
 
     def clock(self, work: ClockedWork[float], at: Callable[[int], ClockedWork[float]]) -> float:
-        """The clock in hertz that is held over some work; boost where nothing limits it.
+        """The clock in hertz that is held over some work; the top where nothing limits it.
 
         Args:
-            work: at the boost clock.
+            work: at the top clock.
             at: the work at a place in :data:`~.held_clock.CLOCKS`; each is asked for once.
         """
         if self.is_free(work):
@@ -94,14 +95,14 @@ class PowerLimit:
             return watts
 
         device = self._machine.limited_device
-        by_energy = Use(device, dynamic_w).used if self._by_energy else None
+        by_energy = Use(device, _built(device), dynamic_w).used if self._by_energy else None
 
         def used(position: int) -> float:
             return 0.0 if by_energy is None else float(by_energy(position, ONE_ROW))
 
         draw = work.core_j / work.seconds, work.memory_j / work.seconds
         share = clock_share_of_one(self._board, *draw, longer, used)
-        return _nearly_boost(self._machine, share * device.clocks.boost_hz)
+        return _nearly_top(self._machine, share * top_hz(device))
 
 
 def held_clocks(
@@ -111,25 +112,32 @@ def held_clocks(
 
     Args:
         machine: what each runs on.
-        work: at the boost clock.
+        work: at the top clock.
         at: a place in :data:`~.held_clock.CLOCKS` and rows of the work, ascending -> these at that
             clock; each is asked for once.
     """
     device = machine.limited_device
-    boost, share = device.clocks.boost_hz, np.ones(len(work.seconds))
+    top, share = top_hz(device), np.ones(len(work.seconds))
     if device.power_cap_w is not None:
         slowed = _Slowed(work, at)
-        used = Use(device, slowed.dynamic_w).used if beyond_own(device) else unlimited
+        used = unlimited
+        if beyond_own(device):
+            used = Use(device, _built(device), slowed.dynamic_w).used
         core_w, memory_w = (joules / work.seconds for joules in (work.core_j, work.memory_j))
         share = clock_share(board(device, _ANY), core_w, memory_w, slowed.longer, used)
-    return np.array([_nearly_boost(machine, hz) for hz in (share * boost).tolist()])
+    return np.array([_nearly_top(machine, hz) for hz in (share * top).tolist()])
 
 
-def _nearly_boost(machine: Machine, hz: float) -> float:
-    """A clock within the user's limit; boost where it is as good as that."""
-    boost = machine.limited_device.clocks.boost_hz
+def _nearly_top(machine: Machine, hz: float) -> float:
+    """A clock within the user's limit; the top where it is as good as that."""
+    top = top_hz(machine.limited_device)
     hz = min(hz, math.inf if machine.clock_hz is None else machine.clock_hz)
-    return hz if hz < boost * (1.0 - TOLERANCE) else boost
+    return hz if hz < top * (1.0 - TOLERANCE) else top
+
+
+def _built(device: Device) -> float:
+    """The top clock of the board as it was built, over the device's."""
+    return top_hz(silicon(device)) / top_hz(device)
 
 
 @final
@@ -137,7 +145,7 @@ class _Slowed:
     """Several pieces of work at slower clocks, each evaluated when it is needed.
 
     Args:
-        work: at the boost clock; ``at``: see :func:`held_clocks`.
+        work: at the top clock; ``at``: see :func:`held_clocks`.
     """
 
     def __init__(self, work: ClockedWork[F64], at: Callable[[int, I64], ClockedWork[F64]]) -> None:
@@ -168,11 +176,11 @@ class _Slowed:
         return seconds[rows], dynamic_j[rows]
 
 
-def not_held(share: float, boost_hz: float) -> tuple[str, ...]:
+def not_held(share: float, clock_hz: float) -> tuple[str, ...]:
     """A remark where a user's power limit asks for less than the slowest clock; or nothing.
 
     Args:
-        share: of ``boost_hz``, the clock that is held.
+        share: of ``clock_hz``, that of unlimited work, what is held.
 
     >>> not_held(0.1, 1.83e9)
     ('limits.power_w cannot be held: the slowest clock, 183 MHz, is assumed',)
@@ -181,7 +189,7 @@ def not_held(share: float, boost_hz: float) -> tuple[str, ...]:
     """
     if share > MIN_CLOCK_SHARE * (1.0 + ROUNDING):
         return ()
-    return (NOT_HELD.format(boost_hz * share / 1e6),)
+    return (NOT_HELD.format(clock_hz * share / 1e6),)
 
 
 class PowerDraw(NamedTuple):

@@ -46,6 +46,7 @@ from silicast.core.numerics import F64, I64
 from silicast.core.prediction import ErrorFactors
 from silicast.hardware.device import Device
 from silicast.kernels.physics.held_clock import slower, step_below, weight_of
+from silicast.kernels.physics.power import top_hz
 from silicast.workload.graphs.nodes import DECODE_LONGEST, PREFILL_TOKENS
 from silicast.workload.graphs.op import Op
 
@@ -117,7 +118,7 @@ class StepPrices:
         self.graph: StageGraph = model.graph
         self.timer: Timer = model.timer
         self._boost = model.machine.boosted_device
-        self._boost_hz, self._limit = self._boost.clocks.boost_hz, PowerLimit(model.machine)
+        self._top_hz, self._limit = top_hz(self._boost), PowerLimit(model.machine)
         self._decodes: dict[tuple[int, ...], tuple[tuple[int, ...], Launches]] = {}
         self._errors: dict[tuple[int, ...], ErrorFactors] = {}
         self._parts: dict[bool, dict[str, list[tuple[NodeGroup, list[int]]]]] = {}
@@ -222,8 +223,8 @@ class StepPrices:
         work_s = self._work_s(step)
         waits_s, *sums = self._at(0, step)
         work = self._work(waits_s, sums, work_s)
-        if self._limit.free_hz == self._boost_hz and self._limit.is_free(work):
-            return StepPrice(tuple(sums[:-JOULES]), waits_s, work_s, self._boost_hz)
+        if self._limit.free_hz == self._top_hz and self._limit.is_free(work):
+            return StepPrice(tuple(sums[:-JOULES]), waits_s, work_s, self._top_hz)
         at = {0: [waits_s, *sums]}
 
         def at_clock(position: int) -> ClockedWork[float]:
@@ -231,7 +232,7 @@ class StepPrices:
             return self._work(at[position][0], at[position][1:], work_s)
 
         hz = self._limit.clock(work, at_clock)
-        share = hz / self._boost_hz
+        share = hz / self._top_hz
         if share < 1.0:
             position = step_below(share)
             weight = float(weight_of(position, share))  # type: ignore[arg-type]
@@ -393,7 +394,7 @@ class StepPrices:
 
     def _device(self, index: int) -> Device:
         """The device at a clock of the grid."""
-        return slower(self._boost, index)
+        return slower(self._boost, self._top_hz, index)
 
 
 @lru_cache(maxsize=KEPT)

@@ -90,6 +90,6 @@ class Machine:
 
     def state_log_sd(self, clock_hz: float) -> float:
         """Log sd of a pass at a clock that the power limit holds, or the user's own."""
-        most = min(self.device.clocks.boost_hz, self.clock_hz or math.inf)
+        most = min(power.top_hz(self.device), self.clock_hz or math.inf)
         share = min(clock_hz / most, 1.0)
         return power.state_log_sd(share, self.device)

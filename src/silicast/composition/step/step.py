@@ -43,6 +43,7 @@ from silicast.core.numerics import F64, I64
 from silicast.core.prediction import Domain
 from silicast.hardware.device import Device
 from silicast.kernels.physics.held_clock import slower
+from silicast.kernels.physics.power import top_hz
 from silicast.kernels.row_devices import RowDevices
 from silicast.workload.transformers.decoder import build_graph
 
@@ -104,7 +105,7 @@ class StepTimes:
             launches_s=np.take(self.launches_s, states, axis=1),
             between_s=self.between_s[states],
             between_hidden_s=self.between_hidden_s[states],
-            clock_hz=self.clock_hz if device is None else device.clocks.boost_hz,
+            clock_hz=self.clock_hz if device is None else top_hz(device),
         )
 
     def stage_s(self, graph: StageGraph, direction: str = "forward") -> tuple[F64, F64]:
@@ -203,10 +204,10 @@ class StepModel:
         """Times of all states at one clock; a state's result is the same in any batch.
 
         Args:
-            clock_hz: the cores' clock, None = boost (see :meth:`held_clock`).
+            clock_hz: the cores' clock, None = the top (see :meth:`held_clock`).
         """
         device = self.machine.boosted_device
-        if clock_hz is not None and clock_hz != device.clocks.boost_hz:
+        if clock_hz is not None and clock_hz != top_hz(device):
             device = device.at_clock(clock_hz)
         return self._composed(self.timer.times(states, device), states)
 
@@ -278,7 +279,7 @@ class StepModel:
             launches_s,
             host.waited_s(pass_s),
             host.hidden_s(pass_s),
-            nodes.device.clocks.boost_hz,
+            top_hz(nodes.device),
         )
 
     def share(
@@ -351,7 +352,7 @@ class StepModel:
             times: of steps at the boost clock; ``states``: theirs.
 
         Returns:
-            Hertz; the boost clock where nothing limits it.
+            Hertz; the top clock (:func:`~.power.top_hz`) where nothing limits it.
         """
         return float(self.held_clocks(times, states, np.array([index]))[0])
 
@@ -362,7 +363,8 @@ class StepModel:
         def at(position: int, some: I64) -> ClockedWork[F64]:
             current, every = rows[some], np.arange(len(some))
             nodes, chosen = times.nodes.of_states(current), states.chosen(current)
-            slow = self.timer.at_clock(nodes, chosen, slower(boosted, position), every)
+            device = slower(boosted, top_hz(boosted), position)
+            slow = self.timer.at_clock(nodes, chosen, device, every)
             return self.work(self._composed(slow, chosen), every)
 
         return held_clocks(self.machine, self.work(times, rows), at)

@@ -32,6 +32,7 @@ from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Implementation, KernelTimes
+from silicast.kernels.physics.power import top_hz
 from silicast.kernels.registry import implementation_for
 from silicast.kernels.row_devices import RowDevices
 from silicast.learning.tiers import in_whole_models
@@ -413,17 +414,14 @@ class Timer:
         boosted = self.machine.boosted_device
         known = self.machine.evidence
         times = in_whole_models(times_of(implementation, batch, boosted, known), known)
-        if device.clocks.boost_hz == boosted.clocks.boost_hz:
+        if top_hz(device) == top_hz(boosted):
             return times
         slow = analysis_of(implementation, batch, device)
         return _slowed(times, slow, analytic_s(times), self._most(device))
 
     def _most(self, device: Device) -> float:
-        """How many times as long work may take at a slower clock, that of ``device``: where no
-        limit binds, some runs above the boost clock.
-        """
-        clocks = self.machine.boosted_device.clocks
-        return max(clocks.max_hz, clocks.boost_hz) / device.clocks.boost_hz
+        """How many times as long work may take at a slower clock, that of ``device``."""
+        return top_hz(self.machine.boosted_device) / top_hz(device)
 
     def _model(self, family: str, device: Device) -> Implementation:
         implementation = implementation_for(family, device.execution_model)

@@ -27,6 +27,7 @@ from silicast.core.prediction import (
     worst_domain,
 )
 from silicast.kernels.physics.measured_range import NEAR_OCTAVES, domain_of
+from silicast.kernels.physics.power import top_hz
 from silicast.workload.graphs.graph import Direction
 
 LEAST_COVERED = 0.9
@@ -349,8 +350,8 @@ class Breakdown:
         """A remark where no clock holds the power limit that the user set."""
         if self.model.machine.power_w is None:
             return ()
-        boost_hz = self.model.machine.boosted_device.clocks.boost_hz
-        return not_held(self.times.clock_hz / boost_hz, boost_hz)
+        clock_hz = top_hz(self.model.machine.boosted_device)
+        return not_held(self.times.clock_hz / clock_hz, clock_hz)
 
 
 def _beyond(shares: Mapping[str, float]) -> str:

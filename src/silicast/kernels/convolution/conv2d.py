@@ -47,6 +47,7 @@ class Conv2d(Implementation):
 
     family: ClassVar[str] = "conv2d"
     rows_at_once: ClassVar[int] = ROWS_PER_CHUNK
+    runs_above_boost: ClassVar[bool] = True
     dtypes: ClassVar[tuple[str, ...]] = ("fp32", "tf32", "fp16", "bf16", "int8")
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {
         "batch": (1, 1 << 16),

@@ -26,7 +26,7 @@ from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.physics.formats import computes_in
-from silicast.kernels.physics.power import energy_growth, silicon, voltage_hz
+from silicast.kernels.physics.power import energy_growth, rated_hz, silicon, voltage_hz
 from silicast.kernels.row_devices import RowDevices
 from silicast.workload.graphs.op import OpBatch, Variant
 
@@ -392,7 +392,7 @@ def board_w(device: Device, c: Mapping[str, float]) -> BoardPower:
     return BoardPower(
         cap_w=device.power_cap_w,
         static_w=static,
-        core_w=device.cores * device.clocks.boost_hz * c["core_cycle_j"] * growth,
+        core_w=device.cores * rated_hz(device) * c["core_cycle_j"] * growth,
         products_w=rate * c["operation_j"] * relative * growth,
     )
 

@@ -4,9 +4,11 @@
 
 Power rises with the clock and time falls, so that one clock holds a limit, and work under a limit
 takes energy / (limit - idle): quicker units, more of them and quicker memory take less time at each
-clock and never make it slower. Times are evaluated at the clocks of :data:`CLOCKS` alone, and are
+clock and never make it slower. The clocks are shares of a reference, that which the work runs at
+while no limit binds: the boost clock, or above it what runs quicker (:func:`~.power.top_hz`), with
+the energy of that clock. Times are evaluated at the clocks of :data:`CLOCKS` alone, and are
 lines in one over the clock between them: never shorter at a slower clock, and never longer by more
-than the clock is slower than the largest.
+than the clock is slower.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from silicast.kernels.physics.power import (
     drawn,
     energy_growth,
     silicon,
+    top_hz,
 )
 from silicast.workload.graphs.op import OpBatch
 
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
     from silicast.kernels.implementation import Analysis
 
 CLOCKS = (*(1.0 - step / 40.0 for step in range(21)), *(0.47 * 0.93**step for step in range(40)))
-"""Shares of the boost clock at which work is evaluated: a kernel turns from memory to compute bound
+"""Shares of the reference at which work is evaluated: a kernel turns from memory to compute bound
 within a few percent.
 """
 _FALLING = tuple(-share for share in CLOCKS)
@@ -266,14 +269,21 @@ class Slowing:
 
     Args:
         batch: the kernels; of a batch of numbers, one row.
-        device: at whose clock they take ``time_s``, shape (n,).
+        device: on which they take ``time_s``, shape (n,).
         at: times of some of them on a slower device.
+        clock_hz: that they run at on the device; None = :func:`~.power.top_hz`.
     """
 
     def __init__(
-        self, batch: OpBatch, device: Device, time_s: F64, at: Callable[[OpBatch, Device], F64]
+        self,
+        batch: OpBatch,
+        device: Device,
+        time_s: F64,
+        at: Callable[[OpBatch, Device], F64],
+        clock_hz: float | None = None,
     ) -> None:
         self._batch, self._device, self._at = batch, device, at
+        self.clock_hz: float = top_hz(device) if clock_hz is None else clock_hz
         self._time_s = np.atleast_1d(time_s)
         self._known: dict[int, F64] = {}
         self._of_one: dict[int, float] = {}
@@ -286,9 +296,9 @@ class Slowing:
         missing = rows[np.isnan(table[rows])]
         if len(missing):
             batch = self._batch if self._batch.numbers else self._batch.rows(missing)
-            slow_s = np.atleast_1d(self._at(batch, slower(self._device, position)))
+            slow_s = np.atleast_1d(self._at(batch, self.device(position)))
             ratio = slow_s / self._time_s[missing]
-            table[missing] = np.minimum(np.maximum(ratio, 1.0), self._most(position))
+            table[missing] = np.minimum(np.maximum(ratio, 1.0), 1.0 / CLOCKS[position])
         longer: F64 = table[rows]
         return longer
 
@@ -297,17 +307,14 @@ class Slowing:
         if not position:
             return 1.0
         if position not in self._of_one:
-            slow_s = float(self._at(self._batch, slower(self._device, position)))
+            slow_s = float(self._at(self._batch, self.device(position)))
             ratio = slow_s / float(self._time_s[0])
-            self._of_one[position] = min(max(ratio, 1.0), self._most(position))
+            self._of_one[position] = min(max(ratio, 1.0), 1.0 / CLOCKS[position])
         return self._of_one[position]
 
-    def _most(self, position: int) -> float:
-        """How many times as long work may take: some runs above the boost clock while no limit
-        binds.
-        """
-        clocks = self._device.clocks
-        return max(clocks.max_hz / clocks.boost_hz, 1.0) / CLOCKS[position]
+    def device(self, position: int) -> Device:
+        """The device at a step of :data:`CLOCKS`."""
+        return slower(self._device, self.clock_hz, position)
 
     def _at_share(self, share: float) -> float:
         if share >= 1.0:
@@ -343,16 +350,17 @@ class Use:
 
     Args:
         device: under the limit.
+        built: the clock of the work on the board as it was built, over that on this one.
         dynamic_w: a place in :data:`CLOCKS`, rows -> watts beyond what the board draws while it
             waits, as if it had no limit.
     """
 
-    def __init__(self, device: Device, dynamic_w: Callable[[int, I64], F64]) -> None:
-        built = silicon(device)
+    def __init__(self, device: Device, built: float, dynamic_w: Callable[[int, I64], F64]) -> None:
+        board_ = silicon(device)
         self._dynamic_w = dynamic_w
         self._limit_w, self._static_w = most_w(device), waiting_w(device)
-        self._room_w = most_w(built) - waiting_w(built)
-        self._built = min(built.clocks.boost_hz / device.clocks.boost_hz, 1.0)
+        self._room_w = most_w(board_) - waiting_w(board_)
+        self._built = min(built, 1.0)
 
     def used(self, position: int, rows: I64) -> F64:
         """What some rows draw at a step of :data:`CLOCKS`, see :data:`Used`."""
@@ -383,16 +391,25 @@ def beyond_own(device: Device) -> bool:
 
 
 def held_share(
-    analysis: Analysis, batch: OpBatch, device: Device, seconds: F64, slowing: Slowing
+    analysis: Analysis,
+    batch: OpBatch,
+    device: Device,
+    seconds: F64,
+    slowing: Slowing,
+    built: float = 1.0,
 ) -> F64:
     """:func:`clock_share` of each kernel by itself, in the state of the device; shape (n,).
 
     A cool board is heated by what it repeats: short kernels are done before it slows down.
+
+    Args:
+        built: see :class:`Use`.
     """
     if not isinstance(seconds, np.ndarray):
-        return _held_share_of_one(analysis, batch, device, seconds, slowing)
-    dtype = batch.variant.dtype
-    current, draw = board(device, dtype), drawn(analysis, dtype, device, seconds)
+        return _held_share_of_one(analysis, batch, device, seconds, slowing, built)
+    dtype, clock_hz = batch.variant.dtype, slowing.clock_hz
+    current = board(device, dtype, clock_hz)
+    draw = drawn(analysis, dtype, device, seconds, clock_hz)
     used = unlimited
     if beyond_own(device):
         boost_s = np.atleast_1d(seconds)
@@ -400,10 +417,10 @@ def held_share(
         def dynamic(position: int, rows: I64) -> F64:
             longer_s = boost_s.copy()
             longer_s[rows] *= slowing.longer(position, rows)
-            watts = dynamic_w(analysis, batch, slower(device, position), longer_s)
+            watts = dynamic_w(analysis, batch, slowing.device(position), longer_s)
             return watts[rows]
 
-        used = Use(device, dynamic).used
+        used = Use(device, built, dynamic).used
     elif xp.all_of(draw.core_w + draw.memory_w <= current.limit_w - current.idle_w):
         return xp.full_like(seconds, 1.0)
     share = clock_share(current, draw.core_w, draw.memory_w, slowing.longer, used)
@@ -415,17 +432,23 @@ def held_share(
 
 
 def _held_share_of_one(
-    analysis: Analysis, batch: OpBatch, device: Device, seconds: float, slowing: Slowing
+    analysis: Analysis,
+    batch: OpBatch,
+    device: Device,
+    seconds: float,
+    slowing: Slowing,
+    built: float,
 ) -> Any:
     """:func:`held_share` of a batch of numbers."""
-    dtype, whole_s = batch.variant.dtype, cast("Any", seconds)
-    current, draw = board(device, dtype), drawn(analysis, dtype, device, whole_s)
+    dtype, clock_hz, whole_s = batch.variant.dtype, slowing.clock_hz, cast("Any", seconds)
+    current = board(device, dtype, clock_hz)
+    draw = drawn(analysis, dtype, device, whole_s, clock_hz)
 
     def dynamic(position: int, rows: I64) -> Any:  # noqa: ARG001 - there is one
         longer_s: Any = seconds * slowing.longer_of_one(position)
-        return dynamic_w(analysis, batch, slower(device, position), longer_s)
+        return dynamic_w(analysis, batch, slowing.device(position), longer_s)
 
-    by_energy = Use(device, dynamic).used if beyond_own(device) else None
+    by_energy = Use(device, built, dynamic).used if beyond_own(device) else None
 
     def used(position: int) -> float:
         return 0.0 if by_energy is None else float(by_energy(position, ONE_ROW))
@@ -440,9 +463,11 @@ def _held_share_of_one(
 
 
 @lru_cache(maxsize=4096)
-def slower(device: Device, index: int) -> Device:
-    """The device at a clock of :data:`CLOCKS`, over its own."""
-    return device.at_clock(device.clocks.boost_hz * CLOCKS[index]) if index else device
+def slower(device: Device, clock_hz: float, index: int) -> Device:
+    """The device at a place in :data:`CLOCKS`, shares of a reference."""
+    if not index and clock_hz == top_hz(device):
+        return device
+    return device.at_clock(clock_hz * CLOCKS[index])
 
 
 def step_below(share: float) -> int:

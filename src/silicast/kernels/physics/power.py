@@ -2,7 +2,8 @@
 
     power = idle + (core energy x clock ** (13/8) + memory energy) / time
 
-with the clock relative to the one that the energy is of: energy of an operation goes with the
+with the clock relative to the one that the energy is of, at which the work runs while no limit
+binds: above a board's rated boost, where it has room there. Energy of an operation goes with the
 square of the voltage, which falls with about the 0.81st power of the clock. From a floor down the
 voltage stays (docs/explanation/power-and-energy.md). :mod:`.held_clock` finds the clock at which
 that is the limit.
@@ -25,13 +26,16 @@ from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.kernels.physics.constants import load_physics
+from silicast.kernels.physics.constants import constants_of, load_physics
 from silicast.kernels.physics.formats import computes_in
 
 if TYPE_CHECKING:
     from silicast.kernels.implementation import Analysis
 
 PHYSICS = "power"
+HEADROOM = "headroom_share"
+"""Constant of products: by what share of the room up to its largest clock a board whose rated boost
+is lower (GeForce) runs above it while heat and power allow."""
 
 MIN_CLOCK_SHARE = 0.1
 """No cap slows a board further down: below that, it would not run at all."""
@@ -46,10 +50,11 @@ class LimitedBoard:
     Attributes:
         limit_w: infinite where none is known.
         idle_w: without activity.
-        matrix_w: of the matrix pipe, busy in a format at the largest clock; ``fma_w``: of FMA.
+        matrix_w: of the matrix pipe, busy in a format at the largest clock and the voltage of the
+            reference; ``fma_w``: of FMA.
         byte_j: energy of a byte of main memory.
         heat_s: duration of a kernel at which a campaign that repeats it is half as hot as for ever.
-        floor: share of the clock below which voltage falls no further, 0..1.
+        floor: share of the reference clock below which voltage falls no further, 0..1.
     """
 
     limit_w: float
@@ -64,7 +69,7 @@ class LimitedBoard:
 @final
 @dataclass(frozen=True)
 class Draw:
-    """Watts of kernels at the clock of the device, limit or no limit; arrays of shape (n,).
+    """Watts of kernels at the reference clock, limit or no limit; arrays of shape (n,).
 
     Attributes:
         core_w: what goes with the clock and the voltage of the cores.
@@ -114,20 +119,40 @@ def limits(device: Device) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def board(device: Device, dtype: str) -> LimitedBoard:
+def top_hz(device: Device) -> float:
+    """The clock that a device has while nothing limits it: what runs quickest on it runs at that
+    clock, above the rated boost where the board has room there (:data:`HEADROOM`).
+
+    >>> card = find_device("RTX 4090")
+    >>> top_hz(card) > card.clocks.boost_hz, top_hz(card.at_clock(2e9))
+    (True, 2000000000.0)
+    """
+    share = constants_of("gemm", device.architecture).get(HEADROOM, 0.0)
+    return device.clocks.with_headroom_hz(share)
+
+
+@lru_cache(maxsize=1024)
+def board(device: Device, dtype: str, clock_hz: float | None = None) -> LimitedBoard:
     """A device's budget for work in a format or recipe.
 
     Where idle power is not published, a share of the cap stands in.
+
+    Args:
+        clock_hz: the reference, of which clocks are shares and which work draws its power at;
+            None = :func:`top_hz`.
     """
-    return board_from(device, dtype, load_physics(PHYSICS).constants(device.architecture))
+    constants = load_physics(PHYSICS).constants(device.architecture)
+    return board_from(device, dtype, constants, clock_hz)
 
 
-def board_from(device: Device, dtype: str, c: Mapping[str, float]) -> LimitedBoard:
+def board_from(
+    device: Device, dtype: str, c: Mapping[str, float], clock_hz: float | None = None
+) -> LimitedBoard:
     """:func:`board` under constants that are being fitted."""
     compute = computes_in(device, dtype)
-    built_hz, own_hz = silicon(device).clocks.boost_hz, device.clocks.boost_hz
-    floor_hz = _floor_hz(built_hz, c)
-    clock = max(own_hz, floor_hz) / c["reference_hz"]
+    clock_hz = top_hz(device) if clock_hz is None else clock_hz
+    floor_hz = _floor_hz(silicon(device).clocks.boost_hz, c)
+    clock = max(clock_hz, floor_hz) / c["reference_hz"]
     fma_w = _full_rate(device) * c["fma_operation_j"] * energy_growth(clock)
     return LimitedBoard(
         limit_w=math.inf if device.power_cap_w is None else device.power_cap_w,
@@ -136,7 +161,7 @@ def board_from(device: Device, dtype: str, c: Mapping[str, float]) -> LimitedBoa
         fma_w=fma_w,
         byte_j=c["dram_byte_j"],
         heat_s=c["campaign_heat_s"],
-        floor=min(floor_hz / own_hz, 1.0),
+        floor=min(floor_hz / clock_hz, 1.0),
     )
 
 
@@ -200,11 +225,20 @@ def silicon(device: Device) -> Device:
 
 
 @lru_cache(maxsize=512)
+def rated_hz(device: Device) -> float:
+    """The clock that the law of energy counts for a device: it is of boards at their rated boost,
+    and says no more of what runs above it on the board as it was built.
+    """
+    clock_hz, built = top_hz(device), silicon(device)
+    boost_hz = built.clocks.boost_hz
+    return min(clock_hz, max(boost_hz, clock_hz * (boost_hz / top_hz(built))))
+
+
+@lru_cache(maxsize=512)
 def voltage_hz(device: Device) -> float:
-    """The clock whose voltage the device runs at: its boost clock, but not below the floor."""
+    """The clock whose voltage the law of energy counts: not below the floor."""
     constants = load_physics(PHYSICS).constants(device.architecture)
-    floor_hz = _floor_hz(silicon(device).clocks.boost_hz, constants)
-    return max(device.clocks.boost_hz, floor_hz)
+    return max(rated_hz(device), _floor_hz(silicon(device).clocks.boost_hz, constants))
 
 
 def _floor_hz(boost_hz: float, c: Mapping[str, float]) -> float:
@@ -219,15 +253,18 @@ def energy_growth(clock: N) -> N:
     return growth
 
 
-def drawn(analysis: Analysis, dtype: str, device: Device, seconds: F64) -> Draw:
-    """What kernels draw at the clock of the device.
+def drawn(
+    analysis: Analysis, dtype: str, device: Device, seconds: F64, clock_hz: float | None = None
+) -> Draw:
+    """What kernels draw at the reference clock.
 
     Args:
-        analysis: of the kernels at that clock.
+        analysis: of the kernels on the device.
         dtype: format or recipe of their products.
         seconds: that they take, shape (n,).
+        clock_hz: see :func:`board`.
     """
-    current, spent = board(device, dtype), analysis.resource_s
+    current, spent = board(device, dtype, clock_hz), analysis.resource_s
     rate = 1.0 / seconds
     core: F64 = xp.full_like(rate, 0.0)
     for name, watts in (("tensor", current.matrix_w), ("fma", current.fma_w)):

@@ -243,6 +243,7 @@ class Gemm(Implementation):
     family: ClassVar[str] = "gemm"
     takes_numbers: ClassVar[bool] = True
     has_candidates: ClassVar[bool] = True
+    runs_above_boost: ClassVar[bool] = True
     dims: ClassVar[Mapping[str, tuple[int, int]]] = GEMM_DIMS
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:

@@ -19,19 +19,8 @@ from silicast.workload.libraries.catalog import kernel_rule
 from silicast.workload.libraries.library_file import KernelRule, RuleFacts
 
 PHYSICS = "gemm"
-HEADROOM = "headroom_share"
 RELEASES = "gemm_releases"
 """Constants of kernels that only some releases of a library run, fitted on top of all others."""
-
-
-def shown_mhz(device: Device, clock_hz: float) -> float:
-    """The clock that a board shows while it multiplies, where work holds ``clock_hz``: above its
-    rated boost where nothing holds it there. A limit of so much changes nothing.
-    """
-    if clock_hz >= device.clocks.boost_hz:
-        share = constants_of(PHYSICS, device.architecture).get(HEADROOM, 0.0)
-        clock_hz = max(clock_hz, device.clocks.with_headroom_hz(share))
-    return clock_hz / 1e6
 
 
 BORROWS: Mapping[str, str] = {

@@ -17,8 +17,9 @@ from silicast.core.dtypes import BITS, Recipe
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.physics.device_rates import data_rate
+from silicast.kernels.physics.power import HEADROOM
 from silicast.kernels.products.candidates import CandidateTiles
-from silicast.kernels.products.gemm_constants import BATCHED, HEADROOM, is_batched_call, widen_ops
+from silicast.kernels.products.gemm_constants import BATCHED, is_batched_call, widen_ops
 from silicast.workload.graphs.op import Variant
 from silicast.workload.libraries.catalog import ANY, library
 

@@ -213,6 +213,7 @@ class RecurrentLayer(Implementation):
 
     group: ClassVar[str] = PHYSICS
     in_parts: ClassVar[bool] = True
+    runs_above_boost: ClassVar[bool] = True
     gates: ClassVar[int]
     dtypes: ClassVar[tuple[str, ...]] = FORMATS[:3]
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {

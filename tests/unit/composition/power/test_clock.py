@@ -13,6 +13,7 @@ from silicast.composition.step.machine import Machine
 from silicast.core.numerics import F64, I64
 from silicast.hardware.catalog import find_device
 from silicast.kernels.physics.held_clock import CLOCKS
+from silicast.kernels.physics.power import top_hz
 
 SECONDS = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
 CORES_W = np.array([100.0, 900.0, 500.0, 2000.0, 700.0])
@@ -50,7 +51,7 @@ def test_clocks_of_many_are_those_of_each_alone(machine: dict[str, float]) -> No
     alone = [PowerLimit(where).clock(one_at(0, row), partial(_of_row, row)) for row in range(5)]
     assert found.tolist() == alone
     assert len(asked) == len(set(asked))
-    assert found[3] < where.limited_device.clocks.boost_hz  # it draws far more than the limit
+    assert found[3] < top_hz(where.limited_device)  # it draws far more than the limit
 
 
 @pytest.mark.parametrize("machine", [{}, {"power_w": 350.0}, {"power_w": 200.0}])
@@ -81,4 +82,4 @@ def test_work_within_the_limit_is_evaluated_at_no_other_clock() -> None:
     def never(position: int) -> ClockedWork[float]:
         raise AssertionError(position)
 
-    assert PowerLimit(where).clock(light, never) == where.limited_device.clocks.boost_hz
+    assert PowerLimit(where).clock(light, never) == top_hz(where.limited_device)

@@ -20,6 +20,8 @@ from silicast.kernels.physics.power import (
     board_from,
     drawn,
     limits,
+    rated_hz,
+    top_hz,
 )
 from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import Op, OpBatch, Variant
@@ -92,6 +94,43 @@ def test_the_law_agrees_with_itself_at_another_clock() -> None:
     assert held < 0.95
     slow = weak.at_clock(held * weak.clocks.boost_hz)
     assert float(share(board(slow, "bf16"), *draw_of(slow, product()))[0]) > 0.96
+
+
+def test_what_runs_above_boost_leaves_it_for_the_clock_that_draws_the_limit() -> None:
+    """Not for a clock below boost: it is charged for the clock it runs at, and slows down little by
+    little.
+    """
+    card = find_device("RTX 4090").in_state("hot")
+    boost, top, batch = card.clocks.boost_hz, top_hz(card), OpBatch.from_ops([product()])
+    model = implementation_for("gemm", "simt")
+    assert model is not None
+    core_w, memory_w = draw_of(card, product())
+    at_boost = board(card, "bf16", boost)
+    assert board(card, "bf16").matrix_w / at_boost.matrix_w == pytest.approx((top / boost) ** 1.625)
+    free, idle_w = model.estimates(batch, card.in_state("boost")), at_boost.idle_w
+    for part in (0.999, 0.9, 0.75):
+        limited = replace(
+            card, power_cap_w=idle_w + part * (core_w + memory_w), idle_power_w=idle_w
+        )
+        held = model.estimates(batch, replace(limited, base="", name="unknown"))
+        assert held.clock_share is not None
+        clock_hz = float(held.clock_share[0]) * top
+        longer = float(held.estimate_s[0] / free.estimate_s[0])
+        assert boost < clock_hz < top
+        watts = core_w * (clock_hz / top) ** 1.625 + memory_w
+        assert watts / longer == pytest.approx(part * (core_w + memory_w), rel=1e-3)
+
+
+def test_between_boost_and_the_top_only_what_runs_above_boost_is_held_back() -> None:
+    card = find_device("RTX 4090")
+    boost, top = card.clocks.boost_hz, top_hz(card)
+    middle = card.at_clock(0.5 * (boost + top))
+    assert (middle.clocks.boost_hz, middle.memory) == (boost, card.memory)
+    assert top_hz(middle) == 0.5 * (boost + top)
+    assert top_hz(card.at_clock(2.0 * top)) == top
+    assert top_hz(card.at_clock(0.9 * boost)) == 0.9 * boost
+    assert rated_hz(card) == rated_hz(middle) == pytest.approx(boost)
+    assert rated_hz(card.at_clock(0.9 * boost)) == 0.9 * boost
 
 
 def test_narrow_formats_cost_less_energy_an_operation() -> None:

@@ -26,7 +26,6 @@ from silicast.core.prediction import Domain, Quantity, Tier
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.physics.roofline import on_chip
-from silicast.kernels.products.gemm_constants import shown_mhz
 from silicast.learning.known_latencies import blended_ms
 from silicast.scenario.answer import (
     UNMODELLED,
@@ -424,7 +423,7 @@ def _why(requested: RequestedPass) -> dict[str, Any]:
     return {
         **why_tree(result.total.part),
         "uncertainty": uncertainty_of({"e2e_ms": result.total}),
-        "clock_mhz": shown_mhz(machine.device, result.clock_hz),
+        "clock_mhz": result.clock_hz / 1e6,
         "memory_gb": {
             **{name: size for name, size in sizes.items() if size},
             "usable": usable,

@@ -23,7 +23,6 @@ from silicast.core.errors import SilicastError
 from silicast.core.prediction import Prediction, Quantity, Tier
 from silicast.kernels.physics.formats import UNMEASURED_CACHE, unmeasured_cache
 from silicast.kernels.physics.measured_range import not_measured, unknown_cap
-from silicast.kernels.products.gemm_constants import shown_mhz
 from silicast.scenario.answer import (
     Answer,
     Belief,
@@ -397,9 +396,9 @@ def _why(result: StaticBatch, deployment: Deployment) -> dict[str, Any]:
         tree["decode_step"] = why_tree(result.decode_step.part)
     tree |= coverage_of(*((each, 1.0) for each in result.tier_seconds()))
     tree["uncertainty"] = uncertainty_of(_predictions(result))
-    tree["clock_mhz"] = {"prefill": shown_mhz(deployment.device, result.clock_hz[0])}
+    tree["clock_mhz"] = {"prefill": result.clock_hz[0] / 1e6}
     if result.decode_step is not None:
-        tree["clock_mhz"]["decode"] = shown_mhz(deployment.device, result.clock_hz[1])
+        tree["clock_mhz"]["decode"] = result.clock_hz[1] / 1e6
     memory = result.memory
     tree["memory_gb"] = {
         name: getattr(memory, name) / 1e9

@@ -310,7 +310,7 @@ def _answer(case: _ResolvedKernel, time: KernelTime) -> Answer:
     elif time.domain != "in":
         warnings.append(f"sizes beyond the measured {case.op.family} kernels: interval widened")
     if case.limit_w < math.inf:
-        warnings += not_held(time.clock_share, case.device.clocks.boost_hz)
+        warnings += not_held(time.clock_share, _free_hz(case))
     metrics = {"latency_us": latency.times(MICRO)}
     if time.energy_j is not None and not case.bound_only:
         metrics["energy_mj"] = _within(time.energy_j, case.limit_w * time.p95_s).times(MILLI)
@@ -386,4 +386,9 @@ def _why(case: _ResolvedKernel, time: KernelTime, latency: Quantity) -> dict[str
 
 
 def _clock_mhz(case: _ResolvedKernel, time: KernelTime) -> float:
-    return case.device.clocks.boost_hz * time.clock_share / 1e6
+    return _free_hz(case) * time.clock_share / 1e6
+
+
+def _free_hz(case: _ResolvedKernel) -> float:
+    """The clock of its kernel while no limit binds."""
+    return implementation_of(case.op, case.device).clock_hz(case.device)

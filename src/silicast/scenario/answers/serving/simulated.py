@@ -25,7 +25,6 @@ from silicast.core.prediction import (
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.physics.formats import UNMEASURED_CACHE, unmeasured_cache
 from silicast.kernels.physics.measured_range import unknown_cap
-from silicast.kernels.products.gemm_constants import shown_mhz
 from silicast.scenario.answer import Answer, answer, coverage_of, uncertainty_of, why_tree
 from silicast.scenario.answers.serving.bounds import latency_bounds, pass_prices_of
 from silicast.scenario.resolving.deployments import description
@@ -214,8 +213,7 @@ class Simulated:
         tree |= self.coverage()
         tree["uncertainty"] = uncertainty_of(self._named())
         tree["seed_spread"] = {n: round(v, 6) for n, v in seed_spread(self.records).items()}
-        device = self._fleet.entry.deployment.device
-        clocks = {k: shown_mhz(device, each.times.clock_hz) for k, each in self._breakdowns.items()}
+        clocks = {k: each.times.clock_hz / 1e6 for k, each in self._breakdowns.items()}
         tree["clock_mhz"] = {k: clocks[k] for k in ("prefill", "decode") if k in clocks}
         model = self._fleet.entry.deployment.model
         if model.assumed:

@@ -14,7 +14,6 @@ from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.prediction import PICOSECONDS, Quantity, Tier
 from silicast.distributed.pipeline.stalls import bubble_advice
 from silicast.kernels.physics.formats import computes_in, with_format
-from silicast.kernels.products.gemm_constants import shown_mhz
 from silicast.scenario.answer import (
     Answer,
     answer,
@@ -230,7 +229,7 @@ def _why(result: TrainingRun) -> dict[str, Any]:
         **_lengths(result),
         "recompute": result.recompute,
         **({"recompute_share": result.again_share} if result.again_share < 1.0 else {}),
-        "clock_mhz": shown_mhz(deployment.device, result.clock_hz),
+        "clock_mhz": result.clock_hz / 1e6,
         "peak_tflops": {name: peak / 1e12 for name, peak in _peaks(deployment).values()},
         **result.spread,
         "memory_gb": result.memory.parts,
