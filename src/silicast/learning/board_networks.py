@@ -378,7 +378,7 @@ def _boards() -> NameIndex[Board]:
 
 _BESIDES = re.compile(
     r"\b(qualcomm|samsung|snapdragon|dragonwing|mobile|platform|for galaxy|family|proxy|qrd"
-    r"|crd|adp|evk|mtp|hdk|hexagon|npu|htp|dsp|v(6[5-9]|[78]\d))\b|[()®™]",
+    r"|crd|adp|evk|mtp|hdk|hexagon|npu|htp|dsp|v(6[5-9]|[78]\d))\b|(?<=\s)\+(?=\s)|[()®™]",
     re.IGNORECASE,
 )
 """Words beside a chip's name: its maker, the kind of board, and the NPU behind it."""
