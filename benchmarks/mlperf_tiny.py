@@ -128,7 +128,8 @@ def rows_of(folder: Path) -> Iterator[tuple[str, str, str, float]]:
 
 
 def main() -> None:
-    nodes, rows = networks(), []
+    nodes = networks()
+    rows: list[dict[str, Any]] = []
     known: dict[tuple[str, float, str], Belief] = {}
     skipped = 0
     for board, model, framework, truth in rows_of(data_folder()):
@@ -139,14 +140,14 @@ def main() -> None:
         if chip not in known:
             known[chip] = predicted(chip[0], chip[1], nodes[model])
         ms = known[chip].estimate
-        row = {"board": board, "model": model, "framework": framework[:40]}
+        row: dict[str, Any] = {"board": board, "model": model, "framework": framework[:40]}
         row |= {"measured_ms": round(truth, 3), "predicted_ms": round(ms, 3)}
         row |= {"error_pct": round(100.0 * (ms / truth - 1.0), 1)}
         row |= {"inside": bool(known[chip].p05 <= truth <= known[chip].p95)}
         rows.append(row)
         print(row, flush=True)
     errors = np.array([row["error_pct"] for row in rows])
-    quickest = {}
+    quickest: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows:
         key = (row["board"].removesuffix("-Q"), row["model"])
         if key not in quickest or row["measured_ms"] < quickest[key]["measured_ms"]:
