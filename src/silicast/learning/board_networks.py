@@ -67,6 +67,8 @@ _PRECISION = {
 }
 _FUSED = re.compile(r"batch_?norm|[._]relu6?_?\b|hardtanh|[._]clip", re.IGNORECASE)
 """Operators that runtimes run as the end of the one before."""
+_CONVOLUTION = re.compile(r"conv", re.IGNORECASE)
+"""Of an elementwise node: the bias of a convolution, which no runtime runs by itself."""
 _VALUE = {"int8": 1, "fp16": 2, "bf16": 2}
 """Format of an operator -> bytes of a number that it writes; of others 4."""
 NEAR: Final = 0.4
@@ -155,7 +157,12 @@ def counted(graph: Graph) -> NpuNetwork:
     of_images = of_products = deep = weights = written = running = 0
     attends = False
     for block, node in graph.nodes():
-        if not _FUSED.search(node.source):
+        scores = _scores(node.op)
+        if scores:  # two products and a softmax, whose results are as large
+            written += 2 * scores * block.count
+            running += 2 * block.count
+        is_bias = node.op.family == "elementwise" and _CONVOLUTION.search(node.source)
+        if not _FUSED.search(node.source) and not is_bias:
             result = node.output_bytes or sum(each.nbytes for each in node.writes)
             written += result // _VALUE.get(node.op.variant.dtype, 4) * block.count
             running += block.count
@@ -178,9 +185,22 @@ def counted(graph: Graph) -> NpuNetwork:
     )
 
 
-def _multiplications(op: Op) -> tuple[int, int]:
-    """Of a convolution or a product, and how many numbers its second operand has; 0 for others."""
+def _scores(op: Op) -> int:
+    """Of attention, pairs of a query and a key over all heads; 0 for others."""
     sizes = {name: size for name, size in op.dims if isinstance(size, int)}
+    if op.family != "attention_prefill" or "q_len" not in sizes or "kv_len" not in sizes:
+        return 0
+    return sizes.get("batch", 1) * sizes["num_heads"] * sizes["q_len"] * sizes["kv_len"]
+
+
+def _multiplications(op: Op) -> tuple[int, int]:
+    """Of a convolution, a product or attention, and how many numbers its second operand has, of
+    attention none; 0 for others.
+    """
+    sizes = {name: size for name, size in op.dims if isinstance(size, int)}
+    scores = _scores(op)
+    if scores:
+        return 2 * scores * sizes["head_dim"], 0
     if op.family == "gemm":
         stored = sizes["n"] * sizes["k"] * sizes.get("batch", 1)
         return sizes["m"] * stored, stored
@@ -378,7 +398,7 @@ def _boards() -> NameIndex[Board]:
 
 _BESIDES = re.compile(
     r"\b(qualcomm|samsung|snapdragon|dragonwing|mobile|platform|for galaxy|family|proxy|qrd"
-    r"|crd|adp|evk|mtp|hdk|hexagon|npu|htp|dsp|v(6[5-9]|[78]\d))\b|[()®™]",
+    r"|crd|adp|evk|mtp|hdk|hexagon|npu|htp|dsp|v(6[5-9]|[78]\d))\b|(?<=\s)\+(?=\s)|[()®™]",
     re.IGNORECASE,
 )
 """Words beside a chip's name: its maker, the kind of board, and the NPU behind it."""

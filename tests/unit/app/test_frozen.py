@@ -69,7 +69,7 @@ FROZEN = {
     "diff": "--set --of --calibration --markdown --json",
     "graph": (
         "--device --batch --seq-len --set --training --optimizer --engine --attention --cuda-graph"
-        " --runtime --dtype --tier --calibration --trace --chakra --strict --json"
+        " --runtime --dtype --tier --calibration --trace --chakra --plot --strict --json"
     ),
     "examples": "",
     "run": "--calibration --trace --strict --json",

@@ -24,7 +24,11 @@ from silicast.learning.board_networks import (
     precision_named,
     runtime_named,
 )
+from silicast.workload.graphs.graph import Block, Graph, Node
+from silicast.workload.graphs.op import Op, Variant
 from silicast.workload.spaces import space_named
+
+FP32 = Variant(dtype="fp32")
 
 BOARDS = {
     "Samsung Galaxy S24": "Snapdragon 8 Gen 3",
@@ -216,3 +220,31 @@ def test_a_graph_is_counted_as_its_space_counts_it() -> None:
     assert more.operators > less.operators
     assert more.mvalues > less.mvalues
     assert less.mparams == pytest.approx(space.graph(skips).parameter_bytes / 4e6)
+
+
+def test_a_bias_is_no_operator_and_attention_is_two_products_and_a_softmax() -> None:
+    """Counts by hand: 8 x 8 positions, 3 channels to 16; 2 heads of 4, 10 queries, 12 keys."""
+    image = {"height": 8, "width": 8, "kernel": 3, "stride": 1, "padding": 1}
+    conv = Op.make("conv2d", FP32, batch=1, in_channels=3, out_channels=16, groups=1, **image)
+    lengths = {"q_len": 10, "kv_len": 12, "num_heads": 2, "num_kv_heads": 2, "head_dim": 4}
+    nodes = (
+        Node("c", conv, (), output_bytes=4096, parameter_bytes=1728, source="aten.convolution"),
+        Node(
+            "b",
+            Op.make("elementwise", FP32, elements=1024, inputs=2),
+            ("c",),
+            output_bytes=4096,
+            source="aten.convolution",
+        ),
+        Node(
+            "a",
+            Op.make("attention_prefill", FP32, batch=1, **lengths),
+            ("b",),
+            output_bytes=320,
+            source="silicast.attention",
+        ),
+    )
+    network = counted(Graph("net", (Block("forward", nodes),)))
+    assert network.gmacs * 1e9 == 8 * 8 * 16 * 27 + 2 * 2 * 10 * 12 * 4
+    assert network.operators == 1 + 3
+    assert network.mvalues * 1e6 == 1024 + 2 * 2 * 10 * 12 + 80

@@ -40,6 +40,7 @@ def graph(
     calibration: Calibrations = None,
     trace: TraceFile = None,
     chakra: Path | None = None,
+    plot: Path | None = None,
     strict: Strict = False,
     json: Json = False,
 ) -> int:
@@ -68,7 +69,10 @@ def graph(
             the best. On a board, analytic runs a file on the loop nest of its NPU.
         trace: a file to write the predicted timeline to, for ui.perfetto.dev.
         chakra: a folder to write the pass to as a Chakra execution trace, a file a rank.
+        plot: a file (.svg, .png, .pdf) to draw the graph of kernels to: what a runtime joins to
+            each, and where the time goes.
     """
+    _check_plot(plot)
     scenario: dict[str, Any] = {"format": 1, "task": "graph", "device": device}
     is_file = _is_program(program)
     workload: dict[str, Any] = {"graph": str(Path(program).absolute())} if is_file else {}
@@ -98,8 +102,7 @@ def graph(
         scenario["tier"] = tier
     scenario = with_calibrations(scenario, calibration)
     if several:
-        if trace is not None or chakra is not None:
-            raise SilicastError("is of one size", field="--trace" if trace else "--chakra")
+        _require_none({"--trace": trace, "--chakra": chakra, "--plot": plot})
         from silicast.app.size_curves import curve_shown
 
         return curve_shown(scenario, *several, json=json, strict=strict)
@@ -107,7 +110,7 @@ def graph(
     if reply["ok"]:
         write_trace(scenario, trace)
         _write_chakra(scenario, chakra)
-
+        _draw(scenario, plot)
     return print_reply(reply, screen_of(scenario), json=json, strict=strict)
 
 
@@ -142,6 +145,45 @@ def _write_chakra(scenario: dict[str, Any], folder: Path | None) -> None:
     trace = chakra_of(pass_of(requested).program)
     write_chakra(trace, folder)
     warn(f"{folder}: {len(trace.ranks)} ranks of {len(trace.ranks[0].nodes):,} nodes")
+
+
+def _check_plot(target: Path | None) -> None:
+    if target is None:
+        return
+    from silicast.report.drawing.plot_file import check_plot
+
+    check_plot(target)
+
+
+def _require_none(files: dict[str, Path | None]) -> None:
+    for flag, target in files.items():
+        if target is not None:
+            raise SilicastError("is of one size", field=flag, hint="give one value with --set")
+
+
+def _draw(scenario: dict[str, Any], target: Path | None) -> None:
+    if target is None:
+        return
+    from silicast.app.console import warn
+    from silicast.report.drawing.graph_plot import draw_kernels
+    from silicast.scenario.answers.graph.answerer import pass_of
+    from silicast.scenario.answers.graph.drawn_kernels import drawn_kernels
+    from silicast.scenario.decode import decode
+    from silicast.scenario.reading.boards import is_board
+    from silicast.scenario.resolving.program_file import is_execution_trace
+
+    requested = decode(scenario)
+    if is_execution_trace(requested):
+        raise SilicastError("the program is a Chakra trace", field="--plot", hint="--trace")
+    if is_board(requested.raw.device):
+        raise SilicastError(
+            "a board's networks are predicted whole, not kernel by kernel",
+            field="--plot",
+            hint="draw the file's graph on a device with kernels, as --device 'Raspberry Pi 5'",
+        )
+    its_pass = pass_of(requested)
+    draw_kernels(drawn_kernels(its_pass), target, f"{its_pass.model} in {its_pass.format}")
+    warn(f"{target}: the graph of kernels")
 
 
 def _is_program(name: str) -> bool:

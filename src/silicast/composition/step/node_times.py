@@ -128,7 +128,7 @@ class NodeGroup:
 
     family: str
     variant: Variant
-    names: tuple[str, ...]
+    names: tuple[tuple[str, bool], ...]
     members: tuple[Dim, Dim]
     phase: Phase
     crosses: bool

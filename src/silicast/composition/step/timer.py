@@ -75,15 +75,16 @@ class Timer:
         self._known: dict[tuple[int, ...], tuple[list[int], I64]] = {}
 
     def _group(self) -> dict[NodeGroup, list[int]]:
-        """Nodes that one vectorised call times: of one family, variant and set of dimensions, that
-        run in the same steps; collectives also by their number of devices.
+        """Nodes that one vectorised call times: of one family, variant and set of dimensions (those
+        with a list of lengths apart), that run in the same steps; collectives also by their number
+        of devices.
         """
         groups: dict[NodeGroup, list[int]] = {}
         for index, node in enumerate(self.nodes):
             op = node.op
             sizes = dict(op.dims)
             members = sizes.get("gpus", 0), sizes.get("stride", 1)
-            names = tuple(name for name, _ in op.dims)
+            names = tuple((name, isinstance(dim, tuple)) for name, dim in op.dims)
             looks = CROSS_KV in sizes.values()
             phase = phase_of(op)
             key = NodeGroup(op.family, op.variant, names, members, phase, node.crosses, looks)

@@ -148,7 +148,7 @@ def operator_of(node: Node) -> str:
 
 def joined_graph(
     graph: Graph, rules: RuntimeRules, kept_bytes: float = 0.0
-) -> tuple[Graph, list[str]]:
+) -> tuple[Graph, dict[str, str]]:
     """``graph`` with joined operators as part of the kernels before them.
 
     An operator is joined to the last of the kernels that it waits for, where it alone reads its
@@ -160,19 +160,17 @@ def joined_graph(
         kept_bytes: of the device's caches: behind a result that fills them nothing is left there.
 
     Returns:
-        The graph, and names of the nodes that were joined.
+        The graph, and each node that was joined with the kernel that does its work.
     """
-    joined: list[str] = []
     results = frozenset(graph.results)
     blocks = []
     into: dict[str, str] = {}
     for block in graph.blocks:
         merged = _JoinedBlock(block, rules, results, kept_bytes)
-        joined += merged.into
         into |= merged.into
         blocks.append(replace(block, nodes=tuple(merged.nodes.values())))
     handed = dict.fromkeys(into.get(name, name) for name in graph.results)
-    return replace(graph, blocks=tuple(blocks), results=tuple(handed)), joined
+    return replace(graph, blocks=tuple(blocks), results=tuple(handed)), into
 
 
 @final

@@ -16,6 +16,7 @@ from typing import Any
 from silicast.core.errors import SilicastError, unsupported
 from silicast.core.packages import missing_package
 from silicast.workload.front_ends.failures import import_failure
+from silicast.workload.graphs.countable import require_countable
 from silicast.workload.graphs.graph import Graph
 
 Ranges = Mapping[str, tuple[int, int | None]]
@@ -178,7 +179,8 @@ def read_program(
             rejected; names it.
     """
     with _named(path):
-        return READERS[path.suffix.casefold()](path, sizes or {}, training)
+        read = READERS[path.suffix.casefold()]
+        return require_countable(read(path, sizes or {}, training))
 
 
 def stated_ranges(path: Path, names: Iterable[str]) -> Ranges:

@@ -209,11 +209,12 @@ class _TFLiteReader:
         given = tuple(self.values[each] for each in inputs)
         results = tuple(self.values[each] for each in outputs)
         options = operator.table(4)
+        _require_inputs(code, given)
         if code in (CONV, DEPTHWISE, TRANSPOSED):
             return _convolution(code, given, results, options)
         if code == DENSE:
             rows = given[0]
-            width = given[1].shape[-1]
+            width = max((1, *given[1].shape)[-1], 1)
             flat = _reshaped(rows, (rows.elements // width, width))
             args = (flat, *given[1:2])
             return OperatorCall("onnx.Gemm", args, {"transB": 1}, args, results)
@@ -305,6 +306,17 @@ def _pair(options: FlatTable, first: int, second: int) -> tuple[int, int]:
     return max(options.number(first, default=1), 1), max(options.number(second, default=1), 1)
 
 
+def _require_inputs(code: int, given: Sequence[TensorValue]) -> None:
+    """Refuses an operator with fewer tensors than it reads."""
+    need = 3 if code == TRANSPOSED else 2 if code in (CONV, DEPTHWISE, DENSE, MATRICES) else 1
+    if len(given) < need:
+        raise SilicastError(
+            f"an operator of kind {code} reads {len(given)} tensors, needs {need}",
+            field="graph",
+            hint="is the file damaged? convert the model anew",
+        )
+
+
 def _convolution(
     code: int,
     given: Sequence[TensorValue],
@@ -316,8 +328,12 @@ def _convolution(
     """
     filters, images = (given[1], given[2]) if code == TRANSPOSED else (given[1], given[0])
     image, out = _image(images), _image(results[0])
-    if len(image.shape) != 4 or len(filters.shape) != 4:
-        raise SilicastError("a convolution of other than four axes", field="graph")
+    if any(len(each.shape) != 4 for each in (image, filters, out)):
+        raise SilicastError(
+            "a convolution of other than four axes",
+            field="graph",
+            hint="images, filters and results have four: convert the model anew",
+        )
     last, height, width, channels = filters.shape
     groups = 1
     if code == DEPTHWISE:

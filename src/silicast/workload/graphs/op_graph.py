@@ -20,6 +20,7 @@ import msgspec
 from silicast.core.decode import Terse, decode_json
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.files import read_bounded, write_atomically
+from silicast.workload.graphs.countable import require_countable
 from silicast.workload.graphs.expressions import size_of, symbols_of
 from silicast.workload.graphs.graph import Block, Direction, Graph, Loops, Node, TensorValue
 from silicast.workload.graphs.op import Affine, Dim, Op, Variant
@@ -220,7 +221,8 @@ def graph_of_file(graph_file: GraphFile, name: str, symbols: Mapping[str, int]) 
     blocks = _in_order([_block(entry, values, declared) for entry in entries])
     phase = "training" if any(b.direction != "forward" for b in blocks) else "inference"
     weights = _number("parameter_bytes", graph_file.parameter_bytes, values, declared)
-    return Graph(graph_file.name or name, blocks, phase, parameter_bytes=weights)
+    graph = Graph(graph_file.name or name, blocks, phase, parameter_bytes=weights)
+    return require_countable(graph)
 
 
 def write_op_graph(graph: Graph, path: Path) -> None:

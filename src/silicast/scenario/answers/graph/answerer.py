@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -171,6 +172,7 @@ class RequestedPass:
         warnings: what was assumed for it.
         model: name of the model or program; devices that run it; format of its numbers.
         update: of the weights behind it, a pass of its own.
+        joined: operator -> the kernel that a runtime runs it in.
     """
 
     program: ProgramPass
@@ -179,6 +181,7 @@ class RequestedPass:
     devices: int
     format: str
     update: ProgramPass | None = None
+    joined: Mapping[str, str] = field(default_factory=dict)
 
 
 @register
@@ -270,12 +273,13 @@ def _of_file(scenario: Scenario) -> RequestedPass:
     machine, warnings = machine_of(scenario, (RUNTIME,))
     program = program_in(scenario, compiles=machine.engine.compiles)
     graph, halved = _in_halves(program.graph, machine.device)
-    graph, machine, remarks = _by_runtime(scenario, graph, machine)
+    graph, machine, remarks, joined = _by_runtime(scenario, graph, machine)
     remarks = [*halved, *remarks]
     result = predict_program(machine, graph, state_bytes=program.state_bytes)
     formats = dict.fromkeys(node.op.variant.dtype for node in result.model.graph.nodes)
     warnings = [*warnings, *program.said, *remarks]
-    return RequestedPass(result, warnings, result.model.graph.name, 1, " and ".join(formats))
+    name, label = result.model.graph.name, " and ".join(formats)
+    return RequestedPass(result, warnings, name, 1, label, joined=joined)
 
 
 def _in_halves(graph: Graph, device: Device) -> tuple[Graph, list[str]]:
@@ -290,9 +294,9 @@ def _in_halves(graph: Graph, device: Device) -> tuple[Graph, list[str]]:
 
 def _by_runtime(
     scenario: Scenario, graph: Graph, machine: Machine
-) -> tuple[Graph, Machine, list[str]]:
+) -> tuple[Graph, Machine, list[str], Mapping[str, str]]:
     """A program as the runtime that is named runs it, the machine with the host time of that
-    runtime, and what it joins and leaves to the CPU.
+    runtime, remarks on what it joins and leaves to the CPU, and the operators that it joins.
 
     Raises:
         SilicastError: an unknown runtime, one that does not run on such a device, or a program that
@@ -300,7 +304,7 @@ def _by_runtime(
     """
     name = scenario.engine.options.get(RUNTIME) if scenario.engine is not None else None
     if name is None:
-        return graph, machine, []
+        return graph, machine, [], {}
     target = TARGETS.get(machine.device.execution_model, "npu")
     is_file = any(node.source.startswith("onnx.") for _, node in graph.nodes())
     if not is_file and target != "npu":
@@ -327,7 +331,7 @@ def _by_runtime(
         remarks.append(
             f"{runtime.name} leaves {', '.join(left)} to the CPU: predicted on {device.name}"
         )
-    return graph, machine, remarks
+    return graph, machine, remarks, joined
 
 
 def _autocast(scenario: Scenario, deployment: Deployment) -> str:
