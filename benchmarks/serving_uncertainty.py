@@ -1,11 +1,13 @@
 """Intervals of serving statistics against joint draws of the errors of steps.
 
-    python benchmarks/serving_uncertainty.py [draws] [requests] [seeds] [WORD]
+    python benchmarks/serving_uncertainty.py [draws] [requests] [seeds] [WORD] [WHERE ...]
 
 Each draw takes a normal number for every error factor, moves each step by its own loadings on them
 and runs the same requests. Step prices are a surface of least squares through the real ones, since
 what is tested is how errors propagate, not what steps take. Printed are 5th and 95th percentiles of
 the draws over the estimate, and those of the interval. WORD: only cases with it in their names.
+WHERE: deployments as MODEL:DEVICE:ENGINE:TP, by default Llama-3.1-8B:H100:vllm:1; of others the
+rates of arrivals are as many times those of it as a mixed step is quicker.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import numpy as np
 
 from silicast.composition.engines.engine import find_engine
 from silicast.composition.passes.deployment import Deployment
+from silicast.composition.prices.decode_lengths import Lengths
 from silicast.composition.prices.step_prices import RunPrice, StepPrice, StepPrices
 from silicast.composition.step.step import step_model
 from silicast.core.numerics import I64
@@ -36,12 +39,14 @@ from silicast.serving.statistics.records import Records
 from silicast.serving.statistics.uncertainty import seed_spread
 from silicast.serving.traffic.requests import Requests
 from silicast.workload.models.lookup import find_model
+from silicast.workload.transformers.plan import Plan
 
 SHOWN = (
     "ttft_mean_ms", "ttft_p50_ms", "ttft_p99_ms", "tpot_mean_ms", "tpot_p99_ms", "itl_p99_ms",
     "e2e_p99_ms", "requests_per_s",
 )  # fmt: skip
 NONE: I64 = np.zeros(0, dtype=np.int64)
+FIRST_WHERE = "Llama-3.1-8B:H100:vllm:1"
 
 
 class Fitted:
@@ -70,12 +75,12 @@ class Fitted:
         self.errors: dict[tuple[int, ...], ErrorFactors] = {}
 
     @staticmethod
-    def _features(prefill: Sequence[tuple[int, int]], decode: I64) -> list[float]:
+    def _features(prefill: Sequence[tuple[int, int]], decode: Lengths) -> list[float]:
         new = sum(pair[0] for pair in prefill)
         pairs = sum(a * b for a, b in prefill) * 1e-6
         return [1.0, len(decode), float(decode.sum()), new, pairs, float(new > 0), max(256.0, new)]
 
-    def factor(self, prefill: Sequence[tuple[int, int]], decode: I64) -> float:
+    def factor(self, prefill: Sequence[tuple[int, int]], decode: Lengths) -> float:
         """What a draw does to a step."""
         if not self.draw:
             return 1.0
@@ -90,17 +95,20 @@ class Fitted:
         shared = sum(load * self.draw[name] for name, load in error.loadings.items())
         return math.exp(shared + error.independent * self.draw[kind])
 
-    def price(self, prefill: Sequence[tuple[int, int]], decode_kv: I64, _: int = -1) -> StepPrice:
+    def price(
+        self, prefill: Sequence[tuple[int, int]], decode_kv: Lengths, elsewhere: int = -1
+    ) -> StepPrice:
         """See StepPrices."""
+        del elsewhere
         by = self.factor(prefill, decode_kv)
         seconds = max(float(np.dot(self.weights, self._features(prefill, decode_kv))), 1e-4)
         return StepPrice((seconds * by,), 0.0, self.work_s * by, 1.0)
 
-    def run(self, decode_kv: I64, steps: int, _: int = -1) -> RunPrice:
+    def run(self, decode_kv: Lengths, steps: int, elsewhere: int = -1) -> RunPrice:
         """See StepPrices."""
-        first, last = (self.price((), decode_kv + each) for each in (0, steps - 1))
+        first, last = (self.price((), decode_kv + each, elsewhere) for each in (0, steps - 1))
         times = np.linspace(first.pass_s, last.pass_s, steps)
-        return RunPrice(times[None, :], np.zeros(steps), first.work_s, np.ones(steps))
+        return RunPrice([times.tolist()], [0.0] * steps, first.work_s, [1.0] * steps)
 
 
 def metrics_of(records: Records) -> dict[str, float]:
@@ -119,11 +127,26 @@ def traffic(seed: int, count: int, rate: float = 0.0, clients: int = 0, low: int
     return Requests.from_arrays(at, lengths[0], lengths[1], clients)
 
 
-def main(draws: int, count: int, seed_count: int, word: str) -> None:
+def deployed(where: str) -> Deployment:
+    """The deployment of MODEL:DEVICE:ENGINE:TP."""
+    model, device, engine, tp = where.split(":")
+    return Deployment.from_model(
+        find_model(model), find_device(device), find_engine(engine), Plan(tp=int(tp))
+    )
+
+
+def mixed_s(prices: StepPrices) -> float:
+    """A step of one prompt and 32 sequences in decode."""
+    return prices.price([(1000, 1000)], np.full(32, 1100, dtype=np.int64)).pass_s
+
+
+def main(draws: int, count: int, seed_count: int, word: str, where: str = FIRST_WHERE) -> None:
     """Prints a table."""
-    device, engine = find_device("H100"), find_engine("vllm")
-    deployment = Deployment.from_model(find_model("Llama-3.1-8B"), device, engine)
-    prices = Fitted(StepPrices(step_model(deployment)))
+    deployment = deployed(where)
+    real = StepPrices(step_model(deployment))
+    prices, scale = Fitted(real), 1.0
+    if where != FIRST_WHERE:
+        scale = mixed_s(StepPrices(step_model(deployed(FIRST_WHERE)))) / mixed_s(real)
     spec = replace(replica_spec(deployment), prices=prices)
     cases: dict[str, dict[str, Any]] = {
         "closed, 32 clients": {"clients": 32},
@@ -131,9 +154,10 @@ def main(draws: int, count: int, seed_count: int, word: str) -> None:
         **{f"poisson, {rate:g}/s": {"rate": rate} for rate in (4.0, 12.0, 16.0, 20.0)},
         "poisson, 26/s, mixed lengths": {"rate": 26.0, "low": 4},
     }
-    for name, case in cases.items():
+    for name, stated in cases.items():
         if word not in name:
             continue
+        case = {**stated, "rate": scale * stated.get("rate", 0.0)}
         requests = traffic(0, count, **case)
 
         def simulate(specs: Sequence[ReplicaSpec], requests: Requests = requests) -> Records:
@@ -163,7 +187,8 @@ def main(draws: int, count: int, seed_count: int, word: str) -> None:
             for seed in range(1, seed_count + 1)
         ]
         spread = seed_spread(simulated.records)
-        print(f"{name}: {len(simulated.records.log)} rows of the log")
+        rate, rows = case["rate"], len(simulated.records.log)
+        print(f"{where} {name} ({rate:.3g}/s here): {rows} rows of the log", flush=True)
         for each in SHOWN:
             base = intervals[each].estimate
             low, high = (float(np.quantile(drawn[each], q)) / base for q in (0.05, 0.95))
@@ -180,4 +205,5 @@ def main(draws: int, count: int, seed_count: int, word: str) -> None:
 if __name__ == "__main__":
     numbers = [int(argument) for argument in sys.argv[1:4]]
     draws, requests, seeds = numbers + [200, 400, 15][len(numbers) :]
-    main(draws, requests, seeds, "".join(sys.argv[4:5]))
+    for deployment in sys.argv[5:] or [FIRST_WHERE]:
+        main(draws, requests, seeds, "".join(sys.argv[4:5]), deployment)

@@ -53,8 +53,7 @@ class PlainPrices:
     def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:
         cached = int(decode_kv.sum()) + len(decode_kv) * np.arange(steps)
         each = self._pass_s(len(decode_kv) + max(elsewhere, 0), cached)
-        zeros = np.zeros(steps)
-        return RunPrice(each[None, :], zeros, self.work_s, zeros + 1e9)
+        return RunPrice([each.tolist()], [0.0] * steps, self.work_s, [1e9] * steps)
 
     def _pass_s(self, tokens: int, cached: I64) -> Any:
         return self.step_s + self.token_s * tokens + self.cached_s * cached

@@ -18,10 +18,11 @@ from silicast.composition.engines.engine import find_engine
 from silicast.composition.engines.engine_versions import as_of
 from silicast.composition.engines.host_time import host_work_s
 from silicast.composition.passes.deployment import Deployment
+from silicast.composition.prices.decode_lengths import Lengths
 from silicast.composition.prices.step_prices import RunPrice, StepPrice
 from silicast.composition.prices.stepper import StepPricing
 from silicast.composition.step.machine import Machine
-from silicast.core.numerics import F64, I64
+from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.scenario.answers.serving.simulated import Simulated
 from silicast.serving.simulation.deploy import replica_spec
@@ -100,7 +101,7 @@ class ProfilePrices:
         self._known: dict[tuple[int, int], float] = {}
 
     def price(
-        self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1
+        self, prefill: Sequence[tuple[int, int]], decode_kv: Lengths, elsewhere: int = -1
     ) -> StepPrice:
         """See :meth:`StepPrices.price`."""
         tokens = len(decode_kv) + sum(new for new, _ in prefill)
@@ -111,13 +112,13 @@ class ProfilePrices:
         work_s = host_work_s(self._machine, sequences, tokens - len(decode_kv), devices=1)
         return StepPrice((us * 1e-6,), 0.0, work_s, 0.0)
 
-    def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:
+    def run(self, decode_kv: Lengths, steps: int, elsewhere: int = -1) -> RunPrice:
         """See :meth:`StepPrices.run`."""
         positions = np.unique(np.append(np.arange(0, steps, 16), steps - 1))
         prices = [self.price((), decode_kv + int(position)) for position in positions]
         each = np.interp(np.arange(steps), positions, [price.pass_s for price in prices])
-        nothing = np.zeros(steps)
-        return RunPrice(each[None, :], nothing, prices[0].work_s, nothing)
+        nothing = [0.0] * steps
+        return RunPrice([each.tolist()], nothing, prices[0].work_s, nothing)
 
     def _dense_us(self, tokens: int, sequences: int) -> float:
         if (tokens, sequences) not in self._known:
@@ -129,12 +130,12 @@ class ProfilePrices:
             self._known[tokens, sequences] = once + self._layers * layer
         return self._known[tokens, sequences]
 
-    def _attention_us(self, prefill: Sequence[tuple[int, int]], decode_kv: I64) -> float:
+    def _attention_us(self, prefill: Sequence[tuple[int, int]], decode_kv: Lengths) -> float:
         """One layer. Lengths count as their mean: the campaign of unequal lengths (profile_skew)
         ran another path, three times slower at equal lengths than the table of attention.
         """
         count = len(decode_kv)
-        mean = float(decode_kv.mean()) if count else 0.0
+        mean = float(decode_kv.sum()) / count if count else 0.0
         even = self._attention.at(0, 0, count, mean) if count else 0.0
         attention_us = even
         for new, total in prefill:

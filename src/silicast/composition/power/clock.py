@@ -67,8 +67,11 @@ class PowerLimit:
 
     def is_free(self, work: ClockedWork[float]) -> bool:
         """Whether the limit slows nothing: most steps in decode, which wait for memory."""
-        drawn_w = work.core_j / work.seconds + work.memory_j / work.seconds
-        return drawn_w <= self._left_w and not self._by_energy
+        return self.leaves(work.seconds, work.core_j, work.memory_j)
+
+    def leaves(self, seconds: float, core_j: float, memory_j: float) -> bool:
+        """The same of work by what it takes."""
+        return core_j / seconds + memory_j / seconds <= self._left_w and not self._by_energy
 
     def clock(self, work: ClockedWork[float], at: Callable[[int], ClockedWork[float]]) -> float:
         """The clock in hertz that is held over some work; the top where nothing limits it.

@@ -61,7 +61,7 @@ def batch_price(
         return BatchPrice(prefill, None, prefill)
     cached = np.array(current, dtype=np.int64) + past
     run = prices.run(cached, output_len - 1)
-    steps_s = prices.steps_s(run.pass_s, run.work_s)
+    steps_s = prices.steps_s(np.array(run.pass_s), run.work_s)
     decode_s, middle = float(steps_s.sum()), len(steps_s) // 2
     decode_error = prices.error((), cached + middle)
     total = ErrorFactors.of_sum([(prefill_s, prefill_error), (decode_s, decode_error)])

@@ -16,6 +16,7 @@ import numpy as np
 
 from silicast.composition.engines.host_weights import ON_HOST
 from silicast.composition.prices.call_values import CallValues, Clocks, Flags, Values
+from silicast.composition.prices.decode_lengths import Lengths
 from silicast.composition.prices.surface import Surface
 from silicast.composition.step.node_times import NodeGroup
 from silicast.composition.step.timer import Timer
@@ -57,6 +58,11 @@ class DecodeSurface:
         self._window, self._chunked = window, op.variant.flag("chunked")
         self._surface = Surface(_sequences, _numbers, self._values, self._near)
 
+    @property
+    def windowed(self) -> bool:
+        """Whether more than three numbers of the sequences may count."""
+        return bool(self._window)
+
     @staticmethod
     def describes(timer: Timer, index: int) -> bool:
         """Whether a node's sizes are the cached tokens of the sequences in decode, and numbers."""
@@ -64,7 +70,7 @@ class DecodeSurface:
         lengths = [(name, dim) for name, dim in op.dims if not isinstance(dim, int)]
         return lengths == [("kv_len", DECODE_KV)] and not op.variant.flag(ON_HOST)
 
-    def at(self, index: int, cached: I64, tokens: int, longest: int) -> Values:
+    def at(self, index: int, cached: Lengths, tokens: int, longest: int) -> Values:
         """Values as of :func:`.call_values.values_of`; they depend on the arguments alone.
 
         Args:
@@ -74,7 +80,8 @@ class DecodeSurface:
         """
         count, window = len(cached), self._window
         if window and longest > window:
-            seen = cached % window if self._chunked else np.minimum(cached, window - 1)
+            each = np.asarray(cached)
+            seen = each % window if self._chunked else np.minimum(each, window - 1)
             in_window = int(seen.sum()) + count
             if self._chunked or count * window - in_window > SHORT * count * window:
                 tokens, longest = in_window, int(seen.max()) + 1

@@ -21,6 +21,7 @@ from typing import final
 
 import numpy as np
 
+from silicast.composition.prices.decode_lengths import Lengths
 from silicast.composition.prices.step_prices import RunPrice, StepPrice
 from silicast.composition.prices.stepper import StepPricing
 from silicast.composition.step.stage_graph import StageGraph
@@ -70,30 +71,33 @@ class ExitPrices:
         return self.whole.gap_s
 
     def price(
-        self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1
+        self, prefill: Sequence[tuple[int, int]], decode_kv: Lengths, elsewhere: int = -1
     ) -> StepPrice:
         """One step."""
         price = self.whole.price(prefill, decode_kv, elsewhere)
         if prefill or self.never:
             return price
         full = sum(price.stages_s)
-        share = min(self._pass_s(decode_kv) / self._depth_s(len(self.depths) - 1, decode_kv), 1.0)
+        cached = np.asarray(decode_kv)
+        share = min(self._pass_s(cached) / self._depth_s(len(self.depths) - 1, cached), 1.0)
         *before, last = price.stages_s
         return price._replace(stages_s=(*before, last - full * (1.0 - share)))
 
-    def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:
+    def run(self, decode_kv: Lengths, steps: int, elsewhere: int = -1) -> RunPrice:
         """Steps one after another, each token by its own draws."""
         if self.never:
             return self.whole.run(decode_kv, steps, elsewhere)
         run = self.whole.run(decode_kv, steps, elsewhere)
-        last = len(self.depths) - 1
-        shares = np.array(
-            [
-                min(self._pass_s(decode_kv + step) / self._depth_s(last, decode_kv + step), 1.0)
-                for step in range(steps)
-            ]
-        )
-        return run._replace(stages_s=run.stages_s * shares)
+        last, cached = len(self.depths) - 1, np.asarray(decode_kv)
+        shares = [
+            min(self._pass_s(cached + step) / self._depth_s(last, cached + step), 1.0)
+            for step in range(steps)
+        ]
+        stages_s = [
+            [seconds * share for seconds, share in zip(stage, shares, strict=True)]
+            for stage in run.stages_s
+        ]
+        return run._replace(stages_s=stages_s)
 
     def _pass_s(self, decode_kv: I64) -> float:
         """A step, its parts at the mean length of its sequences."""

@@ -17,11 +17,11 @@ import numpy as np
 from silicast.composition.passes.deployment import Deployment
 from silicast.composition.passes.framework_pass import prefill_model
 from silicast.composition.passes.program import ProgramPass, predict_pass
+from silicast.composition.prices.decode_lengths import Lengths
 from silicast.composition.prices.step_prices import KEPT, RunPrice, StepPrice
 from silicast.composition.step.states import BatchStates
 from silicast.composition.timeline.breakdown import Breakdown
 from silicast.core.errors import SilicastError
-from silicast.core.numerics import I64
 from silicast.workload.frameworks.eager import Framework
 
 DECODES = "a static graph answers in one pass: nothing is decoded"
@@ -58,7 +58,7 @@ class PassPrices:
         return program_pass
 
     def price(
-        self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1
+        self, prefill: Sequence[tuple[int, int]], decode_kv: Lengths, elsewhere: int = -1
     ) -> StepPrice:
         """One pass; raises SilicastError where something is to be decoded."""
         if len(decode_kv) or elsewhere >= 0:
@@ -72,7 +72,7 @@ class PassPrices:
             result.clock_hz,
         )
 
-    def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:  # noqa: ARG002
+    def run(self, decode_kv: Lengths, steps: int, elsewhere: int = -1) -> RunPrice:  # noqa: ARG002
         """Raises SilicastError: nothing is decoded."""
         raise SilicastError(DECODES, field="workload.output_len", hint="output_len = 1")
 

@@ -16,7 +16,6 @@ import numpy as np
 from silicast.composition.prices.call_values import remember
 from silicast.composition.prices.step_tables import REMEMBERED, middle_state
 from silicast.composition.step.step import StepModel
-from silicast.core.numerics import F64
 
 LONGEST_LEAP = 64
 """Steps of a run after which it is evaluated again, at the latest."""
@@ -24,6 +23,8 @@ STEADY = 50
 """A run in which sequences grow by less than their mean length over this is one line."""
 FEW = 16
 """Steps of a run up to which numbers take less time than arrays."""
+_PARTS = [[number / (steps - 1) for number in range(steps)] for steps in range(2, FEW + 1)]
+_PARTS = [[], [], *_PARTS]
 STRAIGHT = 0.002
 """Largest error, in the middle of a leap, of a line between its ends."""
 
@@ -52,25 +53,21 @@ class StepPrice(NamedTuple):
 
 @final
 class RunPrice(NamedTuple):
-    """Decode steps one after another, arrays of shape (steps,) and seconds; see :class:`StepPrice`.
+    """Decode steps one after another, a number for each, seconds; see :class:`StepPrice`.
 
     Attributes:
-        stages_s: shape (stages, steps).
+        stages_s: of each stage.
     """
 
-    stages_s: F64
-    waits_s: F64
+    stages_s: list[list[float]]
+    waits_s: list[float]
     work_s: float
-    clock_hz: F64
+    clock_hz: list[float]
 
     @property
-    def pass_s(self) -> F64:
+    def pass_s(self) -> list[float]:
         """From the first launch to the end of the last kernel."""
-        if len(self.stages_s) == 1:
-            alone: F64 = self.stages_s[0] + self.waits_s
-            return alone
-        pass_s: F64 = np.cumsum(self.stages_s, axis=0)[-1] + self.waits_s
-        return pass_s
+        return [sum(each) + wait for *each, wait in zip(*self.stages_s, self.waits_s, strict=True)]
 
     @staticmethod
     def from_prices(price: Callable[[int], StepPrice], steps: int, tokens: float) -> RunPrice:
@@ -82,24 +79,21 @@ class RunPrice(NamedTuple):
         """
         first = price(0)
         if steps == 1:
-            stages_s = np.array(first.stages_s)[:, None]
-            ends = np.array([first.waits_s]), first.work_s, np.array([first.clock_hz])
-            return RunPrice(stages_s, *ends)
+            stages_s = [[each] for each in first.stages_s]
+            return RunPrice(stages_s, [first.waits_s], first.work_s, [first.clock_hz])
         if steps <= 1 + tokens / STEADY:
             low, high = (
                 (*each.stages_s, each.waits_s, each.clock_hz) for each in (first, price(steps - 1))
             )
             if steps <= FEW:
-                parts = [number / (steps - 1) for number in range(steps)]
-                table = np.array(
-                    [
-                        [one + (other - one) * x for x in parts]
-                        for one, other in zip(low, high, strict=True)
-                    ]
-                )
+                parts = _PARTS[steps]
+                table = [
+                    [one + (other - one) * x for x in parts] if other != one else [one] * steps
+                    for one, other in zip(low, high, strict=True)
+                ]
             else:
                 begin, along = np.array(low)[:, None], np.arange(steps) / (steps - 1)
-                table = begin + (np.array(high)[:, None] - begin) * along
+                table = (begin + (np.array(high)[:, None] - begin) * along).tolist()
             return RunPrice(table[:-2], table[-2], first.work_s, table[-1])
         known = {0: first, steps - 1: price(steps - 1)}
         leaps = list(pairwise([*range(0, steps - 1, LONGEST_LEAP), steps - 1]))
@@ -114,10 +108,10 @@ class RunPrice(NamedTuple):
             *[(*known[k].stages_s, known[k].waits_s, known[k].clock_hz) for k in knots], strict=True
         )
         if len(knots) == steps:
-            table = np.array(list(rows))
+            table = [list(row) for row in rows]
         else:
             each_step = np.arange(steps)
-            table = np.array([np.interp(each_step, knots, row) for row in rows])
+            table = [np.interp(each_step, knots, row).tolist() for row in rows]
         return RunPrice(table[:-2], table[-2], known[0].work_s, table[-1])
 
 

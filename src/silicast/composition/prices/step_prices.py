@@ -22,6 +22,7 @@ from silicast.composition.engines.host_time import host_work_s
 from silicast.composition.passes.deployment import Deployment
 from silicast.composition.power.clock import ClockedWork, PowerLimit
 from silicast.composition.prices.call_values import Values, remember, values_of
+from silicast.composition.prices.decode_lengths import DecodeLengths, Lengths, lengths_of
 from silicast.composition.prices.decode_surface import DecodeSurface
 from silicast.composition.prices.prefill_surface import PrefillSurface
 from silicast.composition.prices.step_price import RunPrice, StepPrice
@@ -42,7 +43,7 @@ from silicast.composition.step.timer import Timer
 from silicast.composition.timeline.breakdown import Breakdown
 from silicast.composition.timeline.timeline import Launches, total_wait_s
 from silicast.core.errors import SilicastError
-from silicast.core.numerics import F64, I64
+from silicast.core.numerics import F64
 from silicast.core.prediction import ErrorFactors
 from silicast.hardware.device import Device
 from silicast.kernels.physics.held_clock import slower, step_below, weight_of
@@ -52,6 +53,10 @@ from silicast.workload.graphs.op import Op
 
 __all__ = ["RunPrice", "StepPrice", "StepPrices", "step_prices"]
 
+_JOULES = range(-JOULES, 0)
+CORE_J, MEMORY_J = -3, -2
+_Row = tuple[tuple[float, ...], float, float, float]
+"""Stages, host work and joules of a step beside its attention."""
 KEPT = 16
 """Deployments whose prices are kept; each takes up to tens of megabytes."""
 
@@ -66,7 +71,7 @@ class _Step(NamedTuple):
     """
 
     prefill: Sequence[tuple[int, int]]
-    cached: I64
+    cached: DecodeLengths
     tokens: int
     elsewhere: int
     values: tuple[int, ...]
@@ -119,16 +124,20 @@ class StepPrices:
         self.timer: Timer = model.timer
         self._boost = model.machine.boosted_device
         self._top_hz, self._limit = top_hz(self._boost), PowerLimit(model.machine)
+        self._never_slowed = self._limit.free_hz == self._top_hz
+        self._rows: dict[tuple[int, int, int], _Row] = {}
         self._decodes: dict[tuple[int, ...], tuple[tuple[int, ...], Launches]] = {}
         self._errors: dict[tuple[int, ...], ErrorFactors] = {}
         self._parts: dict[bool, dict[str, list[tuple[NodeGroup, list[int]]]]] = {}
         self._exact: dict[bool, list[tuple[NodeGroup, _Alike]]] = {}
         self._surfaces: list[tuple[_Alike, DecodeSurface]] = []
         self._prefills: list[tuple[_Alike, PrefillSurface]] = []
-        self._last: tuple[tuple[int, bytes], StepPrice] | None = None
+        self._last: tuple[object, StepPrice] | None = None
         for prefill in (False, True):
             self._split(prefill=prefill)
         self._tables = StepTables(model, self._parts, self._device)
+        self._by_longest = DECODE_LONGEST in self._parts[False]
+        self._sees_each = bool(self._exact[False]) or any(s.windowed for _, s in self._surfaces)
         self._by_lengths = [r for r in self.graph.regions if r.any_step]
         host = model.machine.engine.host
         self._asynchronous = host.asynchronous and not model.machine.in_line
@@ -199,7 +208,7 @@ class StepPrices:
         return _Alike(tuple(members), tuple(runs.items()), sum(runs.values()))
 
     def price(
-        self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1
+        self, prefill: Sequence[tuple[int, int]], decode_kv: Lengths, elsewhere: int = -1
     ) -> StepPrice:
         """One step.
 
@@ -209,21 +218,51 @@ class StepPrices:
             elsewhere: new tokens of the other groups of attention_dp; -1 = as many each.
         """
         if prefill:
-            return self._priced(self._step(prefill, decode_kv, elsewhere))
-        return self._decoded(decode_kv, elsewhere)
+            return self._priced(self._step(prefill, lengths_of(decode_kv), elsewhere))
+        return self._decoded(lengths_of(decode_kv), elsewhere)
 
-    def _decoded(self, decode_kv: I64, elsewhere: int) -> StepPrice:
+    def _decoded(self, cached: DecodeLengths, elsewhere: int) -> StepPrice:
         """A step of decode alone; a run begins with the one that was asked for last."""
-        key = (elsewhere, decode_kv.tobytes())
+        each = np.asarray(cached).tobytes() if self._sees_each else b""
+        key = (elsewhere, cached.count, cached.total, cached.longest, each)
         if self._last is None or self._last[0] != key:
-            self._last = key, self._priced(self._step((), decode_kv, elsewhere))
+            self._last = key, self._alone(cached, elsewhere)
         return self._last[1]
+
+    def _alone(self, cached: DecodeLengths, elsewhere: int) -> StepPrice:
+        """A step of decode alone; most are not slowed by the power limit, and wait for nothing."""
+        count, longest = cached.count, cached.longest + 1
+        known = self._rows.get((count, elsewhere, longest if self._by_longest else 0))
+        if known is not None and self._never_slowed:
+            stages_s, work_s = list(known[0]), known[1]
+            core_j, memory_j = known[2], known[3]
+            pass_s, seen = 0.0, cached.total + count
+            for alike, surface in self._surfaces:
+                values = surface.at(0, cached, seen, longest)
+                for stage, runs in alike.runs:
+                    stages_s[stage] += values[0] * runs
+                core_j += values[CORE_J] * alike.count
+                memory_j += values[MEMORY_J] * alike.count
+            for seconds in stages_s:
+                pass_s += seconds
+            hidden = min(work_s, pass_s) if self._asynchronous else 0.0
+            if self._limit.leaves(pass_s + self.gap_s + work_s - hidden, core_j, memory_j):
+                return StepPrice(tuple(stages_s), 0.0, work_s, self._boost_hz)
+        step = self._step((), cached, elsewhere)
+        if known is None and step.launches.free and not step.calls:
+            *stages, core_j, memory_j, _ = self._tables.at(
+                0, step.values, count, elsewhere, prefill=False
+            ).sums
+            key = (count, elsewhere, longest if self._by_longest else 0)
+            row = tuple(stages), self._work_s(step), core_j, memory_j
+            remember(self._rows, key, row, REMEMBERED)
+        return self._priced(step)
 
     def _priced(self, step: _Step) -> StepPrice:
         work_s = self._work_s(step)
         waits_s, *sums = self._at(0, step)
         work = self._work(waits_s, sums, work_s)
-        if self._limit.free_hz == self._top_hz and self._limit.is_free(work):
+        if self._never_slowed and self._limit.is_free(work):
             return StepPrice(tuple(sums[:-JOULES]), waits_s, work_s, self._top_hz)
         at = {0: [waits_s, *sums]}
 
@@ -243,32 +282,23 @@ class StepPrices:
             waits_s, *sums = (a + weight * (b - a) for a, b in zip(fast, slow, strict=True))
         return StepPrice(tuple(sums[:-JOULES]), waits_s, work_s, hz)
 
-    def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:
+    def run(self, decode_kv: Lengths, steps: int, elsewhere: int = -1) -> RunPrice:
         """``steps`` decode steps of the same sequences, each a token longer than the one before.
 
         Args:
             decode_kv: cached tokens of each sequence before the first step.
         """
-        count = len(decode_kv)
-        first = self._step((), decode_kv, elsewhere)
-        steady = DECODE_LONGEST not in self._parts[False] and not self._exact[False]
+        first = lengths_of(decode_kv)
 
         def price(number: int) -> StepPrice:
             if not number:
-                return self._decoded(decode_kv, elsewhere)
-            cached = decode_kv + number
-            if not steady:
-                return self._priced(self._step((), cached, elsewhere))
-            step = _Step(  # what tables hold is the same in all steps
-                (), cached, first.tokens, elsewhere, first.values,
-                first.seen + number * count, first.longest + number, first.launches, (),
-            )  # fmt: skip
-            return self._priced(step)
+                return self._decoded(first, elsewhere)
+            return self._alone(first + number, elsewhere)
 
-        return RunPrice.from_prices(price, steps, first.seen / count)
+        return RunPrice.from_prices(price, steps, (first.total + first.count) / first.count)
 
     def error(
-        self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1
+        self, prefill: Sequence[tuple[int, int]], decode_kv: Lengths, elsewhere: int = -1
     ) -> ErrorFactors:
         """The error of a step like this one: of the full composition in the middle of all steps
         whose tokens and sequences are within the same powers of two.
@@ -285,13 +315,14 @@ class StepPrices:
             )
         return error_factors
 
-    def _step(self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int) -> _Step:
-        count, starts = len(decode_kv), bool(prefill)
+    def _step(
+        self, prefill: Sequence[tuple[int, int]], decode_kv: DecodeLengths, elsewhere: int
+    ) -> _Step:
+        count, starts = decode_kv.count, bool(prefill)
         longest, seen = 0, 0
         if count:
-            longest = int(np.maximum.reduce(decode_kv)) + 1
-            seen = int(np.add.reduce(decode_kv)) + count
-        key = (count, elsewhere, longest if DECODE_LONGEST in self._parts[False] else 0)
+            longest, seen = decode_kv.longest + 1, decode_kv.total + count
+        key = (count, elsewhere, longest if self._by_longest else 0)
         exact = self._exact[starts]
         if not (starts or exact) and (known := self._decodes.get(key)):
             return _Step((), decode_kv, count, elsewhere, known[0], seen, longest, known[1], ())
@@ -301,7 +332,7 @@ class StepPrices:
         launches = self.model.launches.launches(tokens, prefill=starts, decode=count > 0)
         calls: tuple[tuple[_Alike, OpStateGrid], ...] = ()
         if exact:
-            state = one_state(prefill, decode_kv, elsewhere)
+            state = one_state(prefill, np.asarray(decode_kv), elsewhere)
             calls = tuple(
                 (alike, called(self.timer, group, alike.members[:1], state))
                 for group, alike in exact
@@ -333,7 +364,7 @@ class StepPrices:
         for alike, values in parts:
             for stage, runs in alike.runs:
                 sums[stage] += values[0] * runs
-            for column in range(-JOULES, 0):
+            for column in _JOULES:
                 sums[column] += values[column] * alike.count
         shared = bool(self._by_lengths) and bool(step.prefill) and step.longest > 0
         if not shared and step.launches.free:
@@ -362,7 +393,7 @@ class StepPrices:
     def _rest_s(self, index: int, sequences: int) -> float:
         """What nodes beside attention take in a decode step."""
         ones = np.ones(sequences, dtype=np.int64)
-        step = self._step((), ones, -1)
+        step = self._step((), lengths_of(ones), -1)
         return sum(self._tables.at(index, step.values, sequences, -1, prefill=False).sums[:-JOULES])
 
     def _prompts_rest_s(self, index: int, prompts: int, tokens: int) -> float:
@@ -380,7 +411,7 @@ class StepPrices:
         return float(total_wait_s(nodes_s[order][:, None], launches)[0])
 
     def _work_s(self, step: _Step) -> float:
-        count, new = len(step.cached), 0
+        count, new = step.cached.count, 0
         for item, _ in step.prefill:
             new += item
         devices = self.graph.plan.gpus

@@ -61,7 +61,7 @@ class StepTables:
         self._parts, self._device = parts, device
         self._blocks: dict[tuple[str, bool, int, int], F64] = {}
         self._numbers = 0
-        self._known: dict[tuple[int, ...], NodeRow] = {}
+        self._known: dict[tuple[int, bool, int, tuple[int, ...]], NodeRow] = {}
         self._by_tokens = [r for r in self.graph.regions if not r.any_step]
 
     def at(
@@ -76,7 +76,7 @@ class StepTables:
         """
         replays = not prefill and tokens <= self.model.replayed_tokens
         hides = bool(self._by_tokens) and replays
-        key = (index, prefill, tokens if hides else -1, *values)
+        key = (index, prefill, tokens if hides else -1, values)
         if (known := self._known.get(key)) is not None:
             return known
         total = np.zeros(self.graph.stages + JOULES + len(self.graph.nodes))
@@ -90,7 +90,7 @@ class StepTables:
                 sums[node.stage] -= seconds * node.count
             nodes_s -= hidden
         row = NodeRow(tuple(sums.tolist()), nodes_s)
-        return row if prefill else remember(self._known, key, row, REMEMBERED)
+        return remember(self._known, key, row, REMEMBERED)
 
     def _row(self, symbol: str, value: int, prefill: bool, index: int) -> F64:
         """The nodes of one symbol at one value, sums and seconds of nodes in the order of

@@ -19,13 +19,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, final
 
-import numpy as np
-
 from silicast.composition.passes.deployment import Deployment
-from silicast.composition.prices.step_price import FEW
+from silicast.composition.prices.decode_lengths import Lengths
 from silicast.composition.prices.step_prices import RunPrice, StepPrice, step_prices
 from silicast.composition.step.stage_graph import StageGraph
-from silicast.core.numerics import I64
 
 NANO = 1_000_000_000
 
@@ -46,11 +43,10 @@ class TimedStep(NamedTuple):
 
 @final
 class Run(NamedTuple):
-    """Decode steps one after another; ``start_ns`` and ``end_ns`` have the shape (steps,)."""
+    """Decode steps one after another: when each starts, and ends."""
 
-    start_ns: I64
-    end_ns: I64
-    price: RunPrice
+    start_ns: list[int]
+    end_ns: list[int]
 
 
 @final
@@ -104,7 +100,7 @@ class Stepper:
     def step(
         self,
         prefill: Sequence[tuple[int, int]],
-        decode_kv: I64,
+        decode_kv: Lengths,
         elsewhere: int = -1,
         decided_ns: int = 0,
         copy_ns: int = 0,
@@ -145,7 +141,7 @@ class Stepper:
         self._idle = False
         return TimedStep(start, end, price)
 
-    def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> Run:
+    def run(self, decode_kv: Lengths, steps: int, elsewhere: int = -1) -> Run:
         """``steps`` decode steps of the same sequences, each a token longer than the one before,
         as they would be run now (:meth:`take` runs them).
 
@@ -155,31 +151,24 @@ class Stepper:
         if not len(decode_kv) or steps < 1 or self.in_flight > 1:
             raise ValueError("no sequence decodes, or no steps, or several stages")
         price = self.prices.run(decode_kv, steps, elsewhere)
-        work = to_ns(price.work_s)
-        if steps <= FEW:
-            return self._few(price, work)
-        passes = np.rint(price.pass_s * NANO).astype(np.int64)
-        periods = np.maximum(passes, work) if self.asynchronous else passes + work
-        starts = np.empty(steps, dtype=np.int64)
-        starts[0] = self._start_ns(work)
-        (periods[:-1] + self._gap_ns).cumsum(out=starts[1:])
-        starts[1:] += starts[0]
-        return Run(starts, starts + passes, price)
-
-    def _few(self, price: RunPrice, work_ns: int) -> Run:
-        """:meth:`run` of few steps, one by one."""
-        start, starts, ends = self._start_ns(work_ns), [], []
-        for seconds in price.pass_s.tolist():
-            took = to_ns(seconds)
+        work, gap = to_ns(price.work_s), self._gap_ns
+        start = self._start_ns(work)
+        starts, ends = [], []
+        for stage, wait in zip(price.stages_s[0], price.waits_s, strict=True):
+            took = round((stage + wait) * NANO)
             starts.append(start)
             ends.append(start + took)
-            start += self._gap_ns + (max(took, work_ns) if self.asynchronous else took + work_ns)
-        return Run(np.array(starts), np.array(ends), price)
+            if not self.asynchronous:
+                took += work
+            elif took < work:
+                took = work
+            start += gap + took
+        return Run(starts, ends)
 
     def take(self, run: Run, steps: int) -> None:
         """Runs the first ``steps`` of a run that was asked for now."""
-        self.started_ns = int(run.start_ns[steps - 1])
-        self.now_ns = int(run.end_ns[steps - 1])
+        self.started_ns = run.start_ns[steps - 1]
+        self.now_ns = run.end_ns[steps - 1]
         self._free_ns[0], self._idle = self.now_ns, False
 
     def retime(self, start_ns: int, end_ns: int) -> None:
@@ -216,11 +205,11 @@ class StepPricing(Protocol):
         """Seconds between two passes."""
 
     def price(
-        self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1
+        self, prefill: Sequence[tuple[int, int]], decode_kv: Lengths, elsewhere: int = -1
     ) -> StepPrice:
         """The price of one step."""
 
-    def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:
+    def run(self, decode_kv: Lengths, steps: int, elsewhere: int = -1) -> RunPrice:
         """Decode steps one after another."""
 
 
@@ -278,16 +267,18 @@ class PacedPrices:
         return self._prices.gap_s * self._pace.decode
 
     def price(
-        self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1
+        self, prefill: Sequence[tuple[int, int]], decode_kv: Lengths, elsewhere: int = -1
     ) -> StepPrice:
         price = self._prices.price(prefill, decode_kv, elsewhere)
         by = self._pace.prefill if prefill else self._pace.decode
         stages_s = tuple([each * by for each in price.stages_s])
         return StepPrice(stages_s, price.waits_s * by, price.work_s * by, price.clock_hz)
 
-    def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:
+    def run(self, decode_kv: Lengths, steps: int, elsewhere: int = -1) -> RunPrice:
         run, by = self._prices.run(decode_kv, steps, elsewhere), self._pace.decode
-        return RunPrice(run.stages_s * by, run.waits_s * by, run.work_s * by, run.clock_hz)
+        stages_s = [[seconds * by for seconds in stage] for stage in run.stages_s]
+        waits_s = [seconds * by for seconds in run.waits_s]
+        return RunPrice(stages_s, waits_s, run.work_s * by, run.clock_hz)
 
 
 @final
@@ -319,7 +310,7 @@ class SlowerPrices:
         return self._own.gap_s
 
     def price(
-        self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1
+        self, prefill: Sequence[tuple[int, int]], decode_kv: Lengths, elsewhere: int = -1
     ) -> StepPrice:
         price = self._own.price(prefill, decode_kv, elsewhere)
         least = self._least.price(prefill, decode_kv, elsewhere)
@@ -328,10 +319,12 @@ class SlowerPrices:
             stages_s=tuple(max(pair) for pair in stages), waits_s=max(price.waits_s, least.waits_s)
         )
 
-    def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:
+    def run(self, decode_kv: Lengths, steps: int, elsewhere: int = -1) -> RunPrice:
         current = self._own.run(decode_kv, steps, elsewhere)
         least = self._least.run(decode_kv, steps, elsewhere)
         return current._replace(
-            stages_s=np.maximum(current.stages_s, least.stages_s),
-            waits_s=np.maximum(current.waits_s, least.waits_s),
+            stages_s=[
+                list(map(max, *pair)) for pair in zip(current.stages_s, least.stages_s, strict=True)
+            ],
+            waits_s=list(map(max, current.waits_s, least.waits_s)),
         )

@@ -37,9 +37,11 @@ CELLS = 1 << 16
 State = TypeVar("State")
 Key = tuple[int, int, int, int, int]
 """Place in the grid of clocks, level, numbers of the cell's sequences, mean and ratio."""
-Cell = tuple[tuple[Values, ...], float, float, float, float, float, float]
-"""Values at the corners, count first and ratio last; then where the cell begins and one over its
-width: sequences, mean, ratio."""
+Cell = tuple[tuple[tuple[float, ...], ...], float, float, float, float, float, float]
+"""Each value at the corners, count first and ratio last; then where the cell begins and one over
+its width: sequences, mean, ratio."""
+INSIDE = 1e-9
+"""How far from the border of a cell a step is in it whatever logs are rounded to."""
 
 
 @final
@@ -65,6 +67,7 @@ class Surface(Generic[State]):
         self._states, self._numbers, self._evaluated = states, numbers, evaluated
         self._near = near
         self._cells: dict[Key, Cell | None] = {}
+        self._last: dict[int, tuple[float, float, float, float, Cell]] = {}
 
     def at(self, index: int, count: int, mean: float, ratio: float) -> Values:
         """Values of a step; they depend on the arguments alone.
@@ -72,6 +75,11 @@ class Surface(Generic[State]):
         Args:
             index: in the grid of clocks.
         """
+        last = self._last.get(count)
+        if last is not None and not index:  # mostly in the cell of the step before
+            low, high, least, most, inside = last
+            if low < mean < high and least < ratio < most:
+                return _between(inside, count, mean, ratio)
         octave = math.log2(mean) if mean > 1.0 else 0.0
         over = math.log2(ratio) if ratio > 1.0 else 0.0
         cells, level, cell = self._cells, 0, None
@@ -83,6 +91,7 @@ class Surface(Generic[State]):
             level += 1
         values = _between(cell, count, mean, ratio)
         if not index:
+            self._last[count] = (*_inside(cell[3], cell[4]), *_inside(cell[5], cell[6]), cell)
             return values
         key = (index, 0, *_cell(0, count, octave, over))
         if key not in cells:
@@ -125,7 +134,7 @@ class Surface(Generic[State]):
                 ends = (first, first + 1, first + SIDE + 1, first + SIDE + 2)
                 cells.append(
                     (
-                        tuple(plane[end] for plane in values for end in ends),
+                        tuple(zip(*(plane[end] for plane in values for end in ends), strict=True)),
                         low,
                         1.0 / (high - low),
                         float(means[x]),
@@ -163,19 +172,24 @@ def _counts(level: int) -> tuple[int, ...]:
     return (*range(first), *(int(first * 2.0 ** (k / octave)) for k in range(20 * octave)))
 
 
+def _inside(begin: float, per: float) -> tuple[float, float]:
+    """What is surely between the ends of one side of a cell."""
+    return begin * (1.0 + INSIDE), (begin + 1.0 / per) * (1.0 - INSIDE)
+
+
 def _between(cell: Cell, count: int, mean: float, ratio: float) -> Values:
     """What lies between the corners of a cell."""
-    corners, first, per_count, low, per_mean, least, per_ratio = cell
+    columns, first, per_count, low, per_mean, least, per_ratio = cell
     right, up = (mean - low) * per_mean, (ratio - least) * per_ratio
     left, down = 1.0 - right, 1.0 - up
     s, t, u, v = left * down, left * up, right * down, right * up
-    if len(corners) == 4:
-        return tuple([a * s + b * t + c * u + d * v for a, b, c, d in zip(*corners, strict=True)])
+    if len(columns[0]) == 4:
+        return tuple([a * s + b * t + c * u + d * v for a, b, c, d in columns])
     far = (count - first) * per_count
     near = 1.0 - far
     return tuple(
         [
             (a * s + b * t + c * u + d * v) * near + (e * s + f * t + g * u + h * v) * far
-            for a, b, c, d, e, f, g, h in zip(*corners, strict=True)
+            for a, b, c, d, e, f, g, h in columns
         ]
     )

@@ -35,10 +35,10 @@ class Sarathi(Scheduler):
         for request in list(group.filling):
             if request in group.flying or budget < 1:
                 continue
-            new = min(int(sequences.todo[request] - sequences.cached[request]), budget)
+            new = min(int(sequences.todo[request]) - sequences.at_cached[request], budget)
             if self.run(plan, request, new):
                 budget -= new
-                group.publish(request, int(sequences.cached[request]) + new)
+                group.publish(request, sequences.at_cached[request] + new)
         while group.waiting and budget > 0 and len(group.running) < group.limits.sequences:
             request = group.waiting[0]
             reused, shared = group.lookup(request)

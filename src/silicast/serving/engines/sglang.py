@@ -99,7 +99,7 @@ class Sglang(Scheduler):
         if not plan.prefill or self._mixed:
             self._decode(plan)
         self._count = len(group.running)
-        self._fresh = [(each, int(group.sequences.cached[each]) + n) for each, n in plan.prefill]
+        self._fresh = [(each, group.sequences.at_cached[each] + n) for each, n in plan.prefill]
         self.watch(plan)
         return plan
 
@@ -114,7 +114,7 @@ class Sglang(Scheduler):
         """What the steps since the last plan have changed."""
         group, sequences = self.group, self.group.sequences
         for request, tokens in self._fresh:
-            if sequences.held[request]:
+            if sequences.at_held[request]:
                 group.publish(request, tokens)
         decay = (self._first - self._least) / _DECAY_STEPS
         self._ratio = max(self._ratio - decay * self.decoded(), self._least)
@@ -139,17 +139,15 @@ class Sglang(Scheduler):
             if request in group.flying:
                 return  # the batch before holds it
             room = (
-                group.free * page
-                + int(sequences.held[request]) * page
-                - int(sequences.cached[request])
+                group.free * page + sequences.at_held[request] * page - sequences.at_cached[request]
             )
-            new = min(int(sequences.todo[request] - sequences.cached[request]), chunk, room)
+            new = min(int(sequences.todo[request]) - sequences.at_cached[request], chunk, room)
             if new < 1:
                 return
-            group.grow(request, int(sequences.cached[request]) + new)
+            group.grow(request, sequences.at_cached[request] + new)
             plan.prefill.append((request, new))
             chunk -= -(-new // page) * page
-            if sequences.cached[request] + new < sequences.todo[request]:
+            if sequences.at_cached[request] + new < sequences.todo[request]:
                 return
             reckoned += self._to_come_of(request)
         if self._longest_first:
@@ -175,13 +173,13 @@ class Sglang(Scheduler):
                     return
             self.admit(plan, new, reused)
             chunk -= -(-new // page) * page
-            if sequences.cached[request] + new < sequences.todo[request]:
+            if sequences.at_cached[request] + new < sequences.todo[request]:
                 return
             reckoned += most
 
     def _to_come_of(self, request: int) -> int:
         sequences = self.group.sequences
-        return min(max(int(sequences.limit[request] - sequences.made[request]), 0), self._most)
+        return min(max(int(sequences.limit[request]) - sequences.at_made[request], 0), self._most)
 
     def _sort(self) -> None:
         """Longest cached prefix first; of those that share one not yet cached, the first alone."""
@@ -208,7 +206,7 @@ class Sglang(Scheduler):
         fresh = {request for request, _ in plan.prefill}
         decoding = [each for each in group.decoding() if each not in fresh]
         retracted = False
-        while group.advance(decoding) is None:
+        while not group.advance(decoding):
             if len(decoding) < 2:
                 # the engine would abort it; the prompt in chunks gives way instead
                 remaining = group.flying.union(decoding)

@@ -68,10 +68,12 @@ class TrtLlm(Scheduler):
         for request in list(group.filling):
             if request in group.flying:
                 continue
-            new = self._cut(int(sequences.todo[request] - sequences.cached[request]), budget, plan)
+            new = self._cut(
+                int(sequences.todo[request]) - sequences.at_cached[request], budget, plan
+            )
             if new > 0 and self.run(plan, request, new):
                 budget -= new
-                group.publish(request, int(sequences.cached[request]) + new)
+                group.publish(request, sequences.at_cached[request] + new)
         if not self._preempted:
             self._admit(plan, budget)
         return plan
@@ -96,7 +98,7 @@ class TrtLlm(Scheduler):
             self.admit(plan, new, reused, hold=int(sequences.todo[request]))
             group.publish(request, reused + new)
             if not self._evicts:
-                promised += max(blocks - int(sequences.held[request]), 0)
+                promised += max(blocks - sequences.at_held[request], 0)
             budget -= new
 
     def _cut(self, new: int, budget: int, plan: StepPlan) -> int:

@@ -51,9 +51,8 @@ class VllmV1(Scheduler):
         budget = group.limits.step_tokens
         decoding = group.decoding()[: max(budget // plan.each, 1)]
         order = [each for each in group.filling if each not in group.flying]
-        rows = group.advance(decoding) if len(order) < 2 else None
-        if rows is not None:  # the one in prefill was admitted last
-            plan.decodes(decoding, rows)
+        if len(order) < 2 and group.advance(decoding):  # the one in prefill was admitted last
+            plan.decode = decoding
             budget -= plan.tokens
         else:
             order = [each for each in group.running if each not in group.flying]
@@ -65,10 +64,12 @@ class VllmV1(Scheduler):
                 if budget >= plan.each or not plan.tokens:
                     budget -= plan.each * self.run(plan, request, plan.each, decodes=True)
                 continue
-            new = min(int(sequences.todo[request] - sequences.cached[request]), self._most, budget)
+            new = min(
+                int(sequences.todo[request]) - sequences.at_cached[request], self._most, budget
+            )
             if self.run(plan, request, new):
                 budget -= new
-                group.publish(request, int(sequences.cached[request]) + new)
+                group.publish(request, sequences.at_cached[request] + new)
         if not self._preempted:
             self._admit(plan, budget)
         return plan

@@ -14,13 +14,13 @@ from typing import final
 import numpy as np
 
 from silicast.composition.passes.deployment import Deployment
+from silicast.composition.prices.decode_lengths import Lengths
 from silicast.composition.prices.step_prices import RunPrice, StepPrice, StepPrices
 from silicast.composition.prices.stepper import StepPricing
 from silicast.composition.step.stage_graph import StageGraph
 from silicast.composition.step.step import StepModel
 from silicast.core.dtypes import BITS
 from silicast.core.errors import SilicastError, unknown_name, unmodelled
-from silicast.core.numerics import I64
 from silicast.serving.simulation.event_loop import ReplicaSpec
 from silicast.workload.graphs.graph import Block, Graph, Node
 from silicast.workload.graphs.nodes import Nodes
@@ -192,17 +192,18 @@ class AdaptedPrices:
         return self.target.gap_s
 
     def price(
-        self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1
+        self, prefill: Sequence[tuple[int, int]], decode_kv: Lengths, elsewhere: int = -1
     ) -> StepPrice:
         price = self.target.price(prefill, decode_kv, elsewhere)
         more = self.added_s(prefill, len(decode_kv)) / len(price.stages_s)
         return price._replace(stages_s=tuple(each + more for each in price.stages_s))
 
-    def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:
+    def run(self, decode_kv: Lengths, steps: int, elsewhere: int = -1) -> RunPrice:
         """Decode steps one after another."""
         result = self.target.run(decode_kv, steps, elsewhere)
         more = self.added_s((), len(decode_kv)) / len(result.stages_s)
-        return result._replace(stages_s=result.stages_s + more)
+        stages_s = [[seconds + more for seconds in stage] for stage in result.stages_s]
+        return result._replace(stages_s=stages_s)
 
     def added_s(self, prefill: Sequence[tuple[int, int]], decoding: int) -> float:
         """What adapters add to a step; their kernels see tokens, not lengths."""

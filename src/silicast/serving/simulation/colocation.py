@@ -43,7 +43,7 @@ class Tenant:
         work = replica.under_way
         if self._needs is None or work is None:
             return 1.0, 1.0, 0.0
-        decoding, new, prompts, past, there = work.counts(replica.sequences.cached)
+        decoding, new, prompts, past, there = work.counts
         groups = len(replica.groups)
         numbers = (each // groups for each in (prompts, new, past + new, decoding, there))
         cores, dram, links = self._needs.needs(*numbers)

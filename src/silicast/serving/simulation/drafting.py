@@ -15,6 +15,7 @@ from typing import final
 import numpy as np
 
 from silicast.composition.passes.deployment import Deployment
+from silicast.composition.prices.decode_lengths import Lengths
 from silicast.composition.prices.step_prices import RunPrice, StepPrice, StepPrices, step_prices
 from silicast.composition.prices.stepper import StepPricing
 from silicast.composition.step.stage_graph import StageGraph
@@ -219,7 +220,7 @@ class SpeculativePrices:
         return self.target.gap_s
 
     def price(
-        self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1
+        self, prefill: Sequence[tuple[int, int]], decode_kv: Lengths, elsewhere: int = -1
     ) -> StepPrice:
         """One step: verification of all drafts, and the drafter's passes after it.
 
@@ -232,14 +233,12 @@ class SpeculativePrices:
         work_s = self._work_s(prefill, len(decode_kv))
         return price._replace(stages_s=(*before, last), work_s=work_s)
 
-    def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:
+    def run(self, decode_kv: Lengths, steps: int, elsewhere: int = -1) -> RunPrice:
         """Steps one after another in which no draft is kept."""
         prices = [self.price((), decode_kv + step, elsewhere) for step in range(steps)]
-        stages, waits, clocks = (
-            np.array(each)
-            for each in zip(*((p.stages_s, p.waits_s, p.clock_hz) for p in prices), strict=True)
-        )
-        return RunPrice(stages.T, waits, prices[0].work_s, clocks)
+        stages_s = [list(each) for each in zip(*(price.stages_s for price in prices), strict=True)]
+        waits_s, clock_hz = [each.waits_s for each in prices], [each.clock_hz for each in prices]
+        return RunPrice(stages_s, waits_s, prices[0].work_s, clock_hz)
 
     def verifying(self, mix: Mix) -> Mix:
         """The same steps with all drafts of the sequences in decode."""
@@ -263,15 +262,15 @@ class SpeculativePrices:
         )
         return Mix(later, mix.weights * (self.drafts - 1))
 
-    def rows(self, decode_kv: I64) -> I64:
+    def rows(self, decode_kv: Lengths) -> I64:
         """Queries of a verification: the cached tokens for which each is charged, shape
         (sequences x verified,).
         """
-        seen = np.ceil(decode_kv * self.share).astype(np.int64)
+        seen = np.ceil(np.asarray(decode_kv) * self.share).astype(np.int64)
         return np.repeat(seen, self.verified)
 
     def drafting_s(
-        self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1
+        self, prefill: Sequence[tuple[int, int]], decode_kv: Lengths, elsewhere: int = -1
     ) -> float:
         """All passes of the drafter in a step; its sequences are taken as alike."""
         drafter = self.drafter

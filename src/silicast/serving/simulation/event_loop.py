@@ -254,7 +254,7 @@ class Simulation:
         target = self._decode_router.choose(request, self._decoders)
         target.outstanding += 1
         start = max(now_ns, self._sends_ns[source.number], self._takes_ns[target.number])
-        blocks = source.groups[0].layout.of_one(int(self.sequences.cached[request]))
+        blocks = source.groups[0].layout.of_one(self.sequences.at_cached[request])
         end = start + self._link.time_ns(blocks)
         self._sends_ns[source.number] = self._takes_ns[target.number] = end
         self.records.first_ns[request] = end + self._specs[target.number].back_ns

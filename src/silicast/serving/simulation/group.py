@@ -12,6 +12,7 @@ from silicast.core.numerics import I64
 from silicast.serving.kv.host_cache import HostCache, HostLink, HostTraffic
 from silicast.serving.kv.kv_pool import KvLayout
 from silicast.serving.kv.prefix_cache import PrefixCache
+from silicast.serving.simulation.cohort import Cohort
 from silicast.serving.simulation.limits import Limits
 from silicast.serving.traffic.requests import Content
 
@@ -19,6 +20,9 @@ from silicast.serving.traffic.requests import Content
 @final
 class SimulatedRequests:
     """All requests of a simulation as their engines see them; int64 arrays of shape (n,).
+
+    ``at_cached``, ``at_made`` and ``at_held`` are the same one by one, quickly, of sequences that
+    are in no :class:`~.cohort.Cohort`.
 
     Attributes:
         prompt: tokens of the prompt; ``limit``: of output, as the client states it at most.
@@ -37,11 +41,41 @@ class SimulatedRequests:
         count = len(prompt)
         self.prompt, self.limit, self.content = prompt, limit, content
         self.todo = prompt.copy()
-        self.cached, self.made, self.held, self.preemptions, self.reused = (
-            np.zeros(count, dtype=np.int64) for _ in range(5)
+        self.preemptions, self.reused, self.loaded, self.swaps = (
+            np.zeros(count, dtype=np.int64) for _ in range(4)
         )
-        self.loaded, self.swaps = (np.zeros(count, dtype=np.int64) for _ in range(2))
+        # as they were when a cohort last settled; ``want``, ``end``, ``base`` are of cohorts alone
+        self.cached_then, self.made_then, self.held_then, self.want, end, base = (
+            np.zeros(count, dtype=np.int64) for _ in range(6)
+        )
+        self.at_cached, self.at_made, self.at_held, self.at_want, self.at_end, self.at_base = (
+            each.data
+            for each in (self.cached_then, self.made_then, self.held_then, self.want, end, base)
+        )
+        self.unsettled: set[Cohort] = set()
         self.traffic = HostTraffic()
+
+    @property
+    def cached(self) -> I64:
+        """Tokens whose keys and values are there."""
+        self._settle()
+        return self.cached_then
+
+    @property
+    def made(self) -> I64:
+        """Generated tokens."""
+        self._settle()
+        return self.made_then
+
+    @property
+    def held(self) -> I64:
+        """Blocks to which each refers."""
+        self._settle()
+        return self.held_then
+
+    def _settle(self) -> None:
+        while self.unsettled:
+            self.unsettled.pop().settle()
 
 
 @final
@@ -59,6 +93,8 @@ class QueueGroup:
             waiting ones whose prefixes have come, and hold their blocks.
         swapped: preempted, with their blocks in the host's memory; ``swap_free``: blocks for which
             there is room; ``host_bytes``: of that room and of cached blocks, all ranks.
+        cohort: its sequences in decode; None = they go on one by one, with drafts or several steps
+            in flight.
         now_ns: when something is decided; ``came_ns``: when requests came, only for policies that
             ask for the time.
     """
@@ -78,6 +114,7 @@ class QueueGroup:
         self._link_ns = 0
         self.now_ns = 0
         self.came_ns: dict[int, int] = {}
+        self.cohort: Cohort | None = None
         self.prefix: PrefixCache | None = None
         if limits.prefix_caching:
             self.prefix = PrefixCache(sequences.content, sequences.prompt, layout)
@@ -115,8 +152,9 @@ class QueueGroup:
 
     def grow(self, request: int, tokens: int) -> bool:
         """Takes the blocks for ``tokens`` cached tokens in all; False if they are not free."""
-        held = self.sequences.held
-        more = self.layout.of_one(tokens) - int(held[request])
+        self.apart(request)
+        held = self.sequences.at_held
+        more = self.layout.of_one(tokens) - held[request]
         if more > self.free:
             return False
         if more > 0:
@@ -124,35 +162,36 @@ class QueueGroup:
             self.free -= more
         return True
 
-    def advance(self, requests: list[int]) -> I64 | None:
-        """Takes the blocks for one more token of each, and for what is drafted; None, and no block,
-        if they are not free. Returns the requests as an array.
+    def apart(self, request: int) -> None:
+        """A sequence is in no cohort: it goes on alone, or no more."""
+        if self.cohort is not None and request in self.cohort:
+            self.cohort.leave(request)
+
+    def made(self, request: int) -> int:
+        """Tokens that a sequence has generated."""
+        if self.cohort is not None and request in self.cohort:
+            return self.cohort.made(request)
+        return self.sequences.at_made[request]
+
+    def advance(self, requests: list[int]) -> bool:
+        """Takes the blocks for one more token of each, and for what is drafted; False, and no
+        block, if they are not free.
         """
+        if self.cohort is not None:
+            self.cohort.become(requests)
+            blocks = self.cohort.take(1, self.free)
+            self.free -= max(blocks, 0)
+            return blocks >= 0
         rows = np.array(requests, dtype=np.int64)
         tokens = self.sequences.cached[rows] + (1 + self.limits.drafted)
-        more, blocks = self._lacking(rows, tokens)
-        if blocks > self.free:
-            return None
-        self._take(rows, more, blocks)
-        return rows
-
-    def hold(self, rows: I64, tokens: I64) -> int:
-        """Takes the blocks for so many cached tokens of some sequences, which are free; returns how
-        many.
-        """
-        more, blocks = self._lacking(rows, tokens)
-        self._take(rows, more, blocks)
-        return blocks
-
-    def _lacking(self, rows: I64, tokens: I64) -> tuple[I64, int]:
-        """Blocks that sequences lack for so many cached tokens, and their sum."""
         more = np.maximum(self.layout.of_tokens(tokens) - self.sequences.held[rows], 0)
-        return more, int(np.add.reduce(more))
-
-    def _take(self, rows: I64, more: I64, blocks: int) -> None:
+        blocks = int(np.add.reduce(more))
+        if blocks > self.free:
+            return False
         if blocks:
             self.sequences.held[rows] += more
             self.free -= blocks
+        return True
 
     def lookup(self, request: int) -> tuple[int, int]:
         """Tokens of a waiting request that are cached, and how many of their blocks others hold:
@@ -161,7 +200,7 @@ class QueueGroup:
         if self.prefix is None:
             return 0, 0
         if request in self.fetched:
-            return int(self.sequences.cached[request]), int(self.sequences.held[request])
+            return self.sequences.at_cached[request], self.sequences.at_held[request]
         self._settle(self.prefix)
         return self.prefix.lookup(request, int(self.sequences.todo[request]))
 
@@ -193,7 +232,8 @@ class QueueGroup:
         if not sequences.preemptions[request]:
             sequences.loaded[request] = absent
         self.free -= prefix.pin(request, reused)
-        sequences.cached[request], sequences.held[request] = reused, self.layout.of_one(reused)
+        sequences.at_cached[request] = reused
+        sequences.at_held[request] = self.layout.of_one(reused)
         return load_ns
 
     def fetch(self, request: int, reused: int) -> bool:
@@ -230,7 +270,7 @@ class QueueGroup:
             return False
         self.fetched.discard(others[-1])
         self._leave(self.prefix, others[-1], keep=False)
-        self.sequences.cached[others[-1]] = 0
+        self.sequences.at_cached[others[-1]] = 0
         return True
 
     def publish(self, request: int, tokens: int) -> None:
@@ -247,32 +287,33 @@ class QueueGroup:
             keep: later ones may find its computed tokens, until its blocks are needed.
         """
         sequences, prefix = self.sequences, self.prefix
-        held = int(sequences.held[request])
+        self.apart(request)
+        held = sequences.at_held[request]
         if prefix is not None and (prefix.shares or prefix.idle or prefix.blocks(request)):
             self._leave(prefix, request, keep=keep)
             return
         self.free += held
-        sequences.held[request] = 0
+        sequences.at_held[request] = 0
 
     def _leave(self, prefix: PrefixCache, request: int, *, keep: bool) -> None:
         sequences = self.sequences
         self._settle(prefix)
         if keep:
-            self.free += prefix.publish(request, int(sequences.cached[request]))
-        self.free += int(sequences.held[request]) - prefix.blocks(request)
-        sequences.held[request] = 0
+            self.free += prefix.publish(request, sequences.at_cached[request])
+        self.free += sequences.at_held[request] - prefix.blocks(request)
+        sequences.at_held[request] = 0
         self.free += prefix.unpin(request)
 
     def hand(self, request: int) -> int:
         """A sequence goes on elsewhere; returns its own blocks, which stay until it has moved."""
         sequences, prefix = self.sequences, self.prefix
-        blocks = int(sequences.held[request])
+        blocks = sequences.at_held[request]
         if prefix is not None:
             self._settle(prefix)
             if prefix.shares:
-                self.free += prefix.publish(request, int(sequences.cached[request]))
+                self.free += prefix.publish(request, sequences.at_cached[request])
             blocks -= prefix.blocks(request)
-        sequences.held[request] = 0
+        sequences.at_held[request] = 0
         return blocks
 
     def handed(self, request: int, blocks: int) -> None:
@@ -296,6 +337,7 @@ class QueueGroup:
             last: it waits behind all others; else before them.
         """
         sequences = self.sequences
+        self.apart(request)
         if self.prefix is not None:
             self._leave(self.prefix, request, keep=keep)
         else:
@@ -303,8 +345,8 @@ class QueueGroup:
         self.running.remove(request)
         if request in self.filling:
             self.filling.remove(request)
-        sequences.cached[request] = 0
-        sequences.todo[request] = sequences.prompt[request] + sequences.made[request]
+        sequences.at_cached[request] = 0
+        sequences.todo[request] = sequences.prompt[request] + sequences.at_made[request]
         sequences.preemptions[request] += 1
         if last:
             self.waiting.append(request)
@@ -316,7 +358,8 @@ class QueueGroup:
         returns how many, 0 if there is no room for them.
         """
         sequences = self.sequences
-        tokens = int(sequences.cached[request])
+        self.apart(request)
+        tokens = sequences.at_cached[request]
         blocks = self.layout.of_one(tokens)
         if request in self.filling or blocks > self.swap_free:
             return 0
@@ -336,7 +379,7 @@ class QueueGroup:
             remaining: blocks that stay free.
         """
         sequences, request = self.sequences, self.swapped[0]
-        tokens = int(sequences.cached[request])
+        tokens = sequences.at_cached[request]
         wanted = self.layout.of_one(tokens + 1 + self.limits.drafted)
         if wanted + remaining > self.free:
             return 0
@@ -366,21 +409,13 @@ class QueueGroup:
         sequences, rows = self.sequences, np.array(self.running, dtype=np.int64)
         return int((sequences.held[rows] * self.layout.block_tokens - sequences.cached[rows]).sum())
 
-    def steps_to_full(self, decode: I64, most: int) -> int:
-        """Decode steps, up to ``most``, for which blocks are free."""
-        sequences, layout = self.sequences, self.layout
-        if len(decode) * layout.most_of(most) <= self.free:
+    def steps_to_full(self, cohort: Cohort, most: int) -> int:
+        """Decode steps of the cohort, up to ``most``, for which blocks are free."""
+        free = self.free
+        if len(cohort.order) * self.layout.most_of(most) <= free or cohort.lacking(most) <= free:
             return most
-        cached, held = sequences.cached[decode], sequences.held[decode]
-
-        def fits(steps: int) -> bool:
-            more = np.maximum(layout.of_tokens(cached + steps) - held, 0)
-            return int(more.sum()) <= self.free
-
-        if fits(most):
-            return most
-        low, high = 0, most  # fits(low), not fits(high)
+        low, high = 0, most  # those of ``low`` are free, of ``high`` not
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
+            low, high = (middle, high) if cohort.lacking(middle) <= free else (low, middle)
         return low

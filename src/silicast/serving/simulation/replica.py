@@ -6,17 +6,21 @@ missing, or a request arrives that the policy would let in.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Literal, final
 
 import numpy as np
 
+from silicast.composition.prices.decode_lengths import Lengths
 from silicast.composition.prices.stepper import Stepper
 from silicast.core.numerics import I64
+from silicast.serving.simulation.cohort import Cohort
 from silicast.serving.simulation.scheduler import QueueGroup, Scheduler, SimulatedRequests, StepPlan
 from silicast.serving.simulation.speculation import Acceptance
-from silicast.serving.simulation.work import RunningStep
+from silicast.serving.simulation.work import Counts, RunningStep
 from silicast.serving.statistics.records import Records
 
 Role = Literal["", "prefill", "decode"]
@@ -56,7 +60,13 @@ class Replica:
         self.number, self.stepper, self.schedulers = number, stepper, list(schedulers)
         self.groups = [each.group for each in schedulers]
         self.sequences: SimulatedRequests = self.groups[0].sequences
-        self._goals, self._records, self._back_ns = goals, records, back_ns
+        self._records, self._back_ns = records, back_ns
+        # single numbers of these are read quicker than of arrays
+        self._goals = np.ascontiguousarray(goals).data
+        self._scheduled, self._first, self._answered, self._served = (
+            each.data
+            for each in (records.scheduled_ns, records.first_ns, records.done_ns, records.replica)
+        )
         self._finish, self.role, self._hand_over = finish, role, hand_over
         self._accepted = accepted
         self._lockstep = self.schedulers[0].together(len(self.groups))
@@ -66,7 +76,13 @@ class Replica:
         self._arrived: deque[tuple[int, int, QueueGroup]] = deque()
         self._work: deque[RunningStep] = deque()
         self._ended: list[tuple[QueueGroup, int]] = []
-        self._token_ns = np.zeros(len(goals), dtype=np.int64)
+        token_ns = np.zeros(len(goals), dtype=np.int64)
+        self._token_ns = token_ns.data
+        drafted = self.groups[0].limits.drafted
+        self._together = stepper.in_flight == 1 and accepted is None and not drafted
+        if self._together:
+            for group in self.groups:
+                group.cohort = Cohort(self.sequences, group.layout, goals, token_ns)
         self.outstanding = 0
         self.begun = 0
 
@@ -108,7 +124,7 @@ class Replica:
                 counts[id(each)] += 1
             group = min(self.groups, key=lambda each: counts[id(each)])
         self._arrived.append((now_ns, request, group))
-        self._records.replica[request] = self.number
+        self._served[request] = self.number
         if self.role == "decode":  # it was counted when it was chosen, and has its first token
             self._token_ns[request] = now_ns
         else:
@@ -160,7 +176,7 @@ class Replica:
             pass
 
     def _last_start_ns(self, work: RunningStep) -> int:
-        return work.start_ns if work.run is None else int(work.run.start_ns[work.steps - 1])
+        return work.start_ns if work.run is None else work.run.start_ns[work.steps - 1]
 
     def _release(self) -> None:
         for group, request in self._ended:
@@ -180,7 +196,7 @@ class Replica:
         plans = [each.schedule() for each in self.schedulers]
         for group, request in self._ended:
             group.flying.discard(request)
-        alone = self.stepper.in_flight == 1 and self._accepted is None
+        alone = self._together
         empty = True
         for plan in plans:
             if plan.prefill or plan.copy_ns or plan.load_ns:
@@ -235,41 +251,57 @@ class Replica:
         while self._joining:
             group, request = self._joining[0]
             room = len(group.running) < group.limits.sequences
-            if not room or not group.grow(request, int(sequences.cached[request])):
+            if not room or not group.grow(request, sequences.at_cached[request]):
                 return
             self._joining.popleft()
             group.running.append(request)
 
-    def _heaviest(self, plans: list[StepPlan]) -> int:
+    def _heaviest(self, plans: list[StepPlan], decoding: list[Lengths]) -> int:
         """The group that all others wait for."""
         if len(plans) == 1:
             return 0
-        cached = self.sequences.cached
+        loads = [(plan.tokens, int(each.sum())) for plan, each in zip(plans, decoding, strict=True)]
+        return max(range(len(plans)), key=loads.__getitem__)
 
-        def load(number: int) -> tuple[int, int]:
-            plan = plans[number]
-            return plan.tokens, int(cached[plan.rows].sum())
+    def _decoding(self, plans: list[StepPlan]) -> list[Lengths]:
+        """Cached tokens of the sequences that decode, of each group."""
+        lengths: list[Lengths] = []
+        for plan, group in zip(plans, self.groups, strict=True):
+            if not plan.decode:
+                lengths.append(NOTHING)
+            elif group.cohort is None:
+                lengths.append(self.sequences.cached[plan.rows])
+            else:
+                group.cohort.become(plan.decode)
+                lengths.append(group.cohort.lengths())
+        return lengths
 
-        return max(range(len(plans)), key=load)
+    def _counts(self, plans: list[StepPlan], decoding: list[Lengths]) -> Counts:
+        """What a step has of sequences and tokens, over all groups."""
+        cached, prompts, filling, past, there, count = self.sequences.at_cached, 0, 0, 0, 0, 0
+        for plan, each in zip(plans, decoding, strict=True):
+            for request, new in plan.prefill:
+                prompts += 1
+                filling += new
+                past += cached[request]
+            if plan.decode:
+                count += len(each)
+                there += int(each.sum())
+        return count, filling, prompts, past, there
 
     def _step(self, plans: list[StepPlan], decided_ns: int) -> RunningStep:
-        sequences, chosen = self.sequences, self._heaviest(plans)
+        cached, decoding = self.sequences.at_cached, self._decoding(plans)
+        chosen = self._heaviest(plans, decoding)
         plan = plans[chosen]
-        prefill = [(new, int(sequences.cached[request]) + new) for request, new in plan.prefill]
-        decode = sequences.cached[plan.rows] if plan.decode else NOTHING
-        elsewhere = -1
+        prefill = [(new, cached[request] + new) for request, new in plan.prefill]
+        elsewhere = copy_ns = load_ns = -1
         if len(plans) > 1:
             elsewhere = sum(each.tokens for each in plans) - plan.tokens
+        for each in plans:
+            copy_ns, load_ns = max(copy_ns, each.copy_ns), max(load_ns, each.load_ns)
         pipelined = decided_ns if self.stepper.in_flight > 1 else 0
-        step = self.stepper.step(
-            prefill,
-            decode,
-            elsewhere,
-            pipelined,
-            max(each.copy_ns for each in plans),
-            max(each.load_ns for each in plans),
-        )
-        scheduled = self._records.scheduled_ns
+        step = self.stepper.step(prefill, decoding[chosen], elsewhere, pipelined, copy_ns, load_ns)
+        scheduled = self._scheduled
         for each in plans:
             for request, _ in each.prefill:
                 if scheduled[request] < 0:
@@ -277,40 +309,43 @@ class Replica:
         if self.stepper.in_flight > 1:
             for each, group in zip(plans, self.groups, strict=True):
                 group.flying.update(each.decode, (pair[0] for pair in each.prefill))
-        return RunningStep(plans, step.start_ns, step.end_ns, queues=self._queues())
+        counts = self._counts(plans, decoding)
+        return RunningStep(plans, step.start_ns, step.end_ns, None, 1, self._queues(), counts)
 
     def _stretch(self, plans: list[StepPlan], until_ns: int) -> RunningStep:
         """Decode steps until something is to be decided."""
-        sequences, stepper = self.sequences, self.stepper
+        stepper = self.stepper
         most = 1 << 40
-        ended = [group for group, _ in self._ended]
-        if self._lockstep is not None and ended:  # what a group runs decides for all of them
-            ended = self.groups
-        if self._ended and (self._joining or any(group.queued for group in ended)):
-            most = 1  # what ended gives its place back for the decision after this one
+        if self._ended:
+            ended = [group for group, _ in self._ended]
+            if self._lockstep is not None:  # what a group runs decides for all of them
+                ended = self.groups
+            if self._joining or any(group.queued for group in ended):
+                most = 1  # what ended gives its place back for the decision after this one
         if self._lockstep is not None:
             most = min(most, self._lockstep.steady(self.groups))
+        decoding = self._decoding(plans)
         for plan, scheduler in zip(plans, self.schedulers, strict=True):
             most = min(most, 1 + scheduler.steady(plan))
-            if plan.decode:
-                left = int(np.minimum.reduce(self._goals[plan.rows] - sequences.made[plan.rows]))
-                most = min(most, left)
-        plan = plans[self._heaviest(plans)]
+            if plan.decode and scheduler.group.cohort is not None:
+                most = min(most, scheduler.group.cohort.left())
+        chosen = self._heaviest(plans, decoding)
+        plan, cached = plans[chosen], decoding[chosen]
         elsewhere = -1
         if len(plans) > 1:
             elsewhere = sum(each.tokens for each in plans) - plan.tokens
-        cached = sequences.cached[plan.rows]
         if until_ns >= 0 and most > FIRST_LEAP:
             # no longer than until an arrival that may change it; an estimate, cut later
             price = stepper.prices.price((), cached, elsewhere)
             step_ns = max(round(price.pass_s * 1e9), 1)
             most = min(most, max((until_ns - stepper.now_ns) // step_ns + 2, FIRST_LEAP))
         for each, group in zip(plans, self.groups, strict=True):
-            if each.decode:  # of the first step the blocks are taken
-                most = min(most, max(group.steps_to_full(each.rows, most), 1))
+            if each.decode and group.cohort is not None:  # of the first step blocks are taken
+                most = min(most, max(group.steps_to_full(group.cohort, most), 1))
         run = stepper.run(cached, most, elsewhere)
+        counts = self._counts(plans, decoding)
         return RunningStep(
-            plans, int(run.start_ns[0]), int(run.end_ns[-1]), run, most, self._queues()
+            plans, run.start_ns[0], run.end_ns[-1], run, most, self._queues(), counts
         )
 
     def _cut(
@@ -330,56 +365,93 @@ class Replica:
             return  # it waits behind others that cannot start
         asynchronous = self.stepper.asynchronous
         times = work.run.start_ns if asynchronous else work.run.end_ns
-        side: Literal["left", "right"] = "right" if passed and not asynchronous else "left"
-        steps = int(times[: work.steps].searchsorted(now_ns, side)) + 1
+        bisect = bisect_right if passed and not asynchronous else bisect_left
+        steps = bisect(times, now_ns, 0, work.steps) + 1
         if steps < work.steps:
-            end_ns = int(work.run.end_ns[steps - 1])
+            end_ns = work.run.end_ns[steps - 1]
             self._work[-1] = work._replace(steps=steps, end_ns=end_ns)
 
     def _results(self, work: RunningStep) -> list[tuple[QueueGroup, int]]:
         """What a step brings; returns the sequences that ended."""
-        sequences, records, ended, grown = self.sequences, self._records, [], 0
-        counts = work.counts(sequences.cached)
+        ended: list[tuple[QueueGroup, int]] = []
+        grown = 0
         if work.run is not None:
             self.stepper.take(work.run, work.steps)
         for plan, group in zip(work.plans, self.groups, strict=True):
             if group.flying:
                 group.flying.difference_update(plan.decode, (pair[0] for pair in plan.prefill))
-            first: list[int] = []
-            for request, new in plan.prefill:
-                sequences.cached[request] += new
-                if sequences.cached[request] == sequences.todo[request]:
-                    group.filling.remove(request)
-                    first.append(request)
-            if first:
-                rows = np.array(first)
-                fresh = rows[sequences.made[rows] == 0]
-                again = rows[sequences.made[rows] > 0]
-                records.first_ns[fresh] = work.end_ns + self._back_ns
-                self._gap(again, work.end_ns)
-                sequences.made[rows] += 1
-                self._token_ns[rows] = work.end_ns
-                ended += self._done(rows, group, work.end_ns)
-                if self.role == "prefill":
-                    self._hand(rows[sequences.made[rows] < self._goals[rows]], group, work.end_ns)
+            if plan.prefill:
+                ended += self._prompts(plan, group, work.end_ns)
             if plan.decode:
-                rows = plan.rows
-                ends = work.run.end_ns[: work.steps] if work.run is not None else None
-                self._gap(rows, work.end_ns if ends is None else int(ends[0]))
-                if ends is not None and work.steps > 1:
-                    records.gaps_at(int(ends[0])).add_each(ends[1:] - ends[:-1], len(rows))
-                tokens: int | I64 = work.steps
-                if self._accepted is not None:
-                    tokens = self._drawn(rows)
-                cached = sequences.cached[rows] + tokens
-                sequences.cached[rows] = cached
-                sequences.made[rows] += tokens
-                if work.steps > 1:
-                    grown += group.hold(rows, cached)
-                self._token_ns[rows] = work.end_ns
-                ended += self._done(rows, group, work.end_ns)
-        self._log(work, counts, grown)
+                if group.cohort is None:
+                    done = self._each(plan.rows, work.end_ns)
+                else:
+                    self._gaps(group.cohort, work)
+                    if work.steps > 1:
+                        blocks = group.cohort.take(work.steps, group.free)
+                        group.free -= blocks
+                        grown += blocks
+                    done = group.cohort.run(work.steps, work.end_ns)
+                ended += [(group, request) for request in done]
+                for request in done:
+                    self._done(request, work.end_ns)
+        decoding, filling, *there = work.counts
+        self._records.log.add(
+            self.number, work.start_ns, work.end_ns, work.steps, decoding, filling, *work.queues,
+            work.queues[2] + grown, *there,
+        )  # fmt: skip
         return ended
+
+    def _prompts(
+        self, plan: StepPlan, group: QueueGroup, end_ns: int
+    ) -> list[tuple[QueueGroup, int]]:
+        """Prompts come further; those that are complete bring a token. Returns those that ended."""
+        sequences, ended = self.sequences, []
+        cached, made, handed = sequences.at_cached, sequences.at_made, []
+        for request, new in plan.prefill:
+            cached[request] += new
+            if cached[request] != sequences.todo[request]:
+                continue
+            group.filling.remove(request)
+            if made[request]:
+                self._records.gaps_at(end_ns).add(end_ns - self._token_ns[request], 1)
+            else:
+                self._first[request] = end_ns + self._back_ns
+            made[request] += 1
+            self._token_ns[request] = end_ns
+            if made[request] >= self._goals[request]:
+                self._done(request, end_ns)
+                ended.append((group, request))
+            else:
+                handed.append(request)
+        if self.role == "prefill":
+            self._hand(handed, group, end_ns)
+        return ended
+
+    def _gaps(self, cohort: Cohort, work: RunningStep) -> None:
+        """Gaps before the tokens that sequences get which decode together."""
+        first_ns = work.end_ns if work.run is None else work.run.end_ns[0]
+        noted, late = self._records.gaps_at(first_ns), cohort.late
+        if count := len(cohort.order) - len(late):
+            noted.add(first_ns - cohort.last_ns, count)
+        for token_ns in late.values():
+            noted.add(first_ns - token_ns, 1)
+        if work.run is not None and work.steps > 1:
+            ends = work.run.end_ns[: work.steps]
+            noted.add_each([after - end for end, after in pairwise(ends)], len(cohort.order))
+
+    def _each(self, rows: I64, end_ns: int) -> list[int]:
+        """A step of sequences that go on one by one; returns those that have ended."""
+        sequences, token_ns = self.sequences, np.asarray(self._token_ns)
+        noted = self._records.gaps_at(end_ns)
+        for gap in (end_ns - token_ns[rows]).tolist():
+            noted.add(gap, 1)
+        tokens: int | I64 = 1 if self._accepted is None else self._drawn(rows)
+        sequences.cached[rows] += tokens
+        sequences.made[rows] += tokens
+        token_ns[rows] = end_ns
+        done: list[int] = rows[sequences.made[rows] >= np.asarray(self._goals)[rows]].tolist()
+        return done
 
     def _drawn(self, rows: I64) -> I64:
         """Tokens of a step with drafts; what goes beyond a request's end is dropped."""
@@ -388,39 +460,23 @@ class Replica:
         tokens = self._accepted.tokens(rows, made)
         self._records.verified += len(rows)
         self._records.accepted += int(tokens.sum())
-        most: I64 = np.minimum(tokens, self._goals[rows] - made)
+        most: I64 = np.minimum(tokens, np.asarray(self._goals)[rows] - made)
         return most
 
-    def _hand(self, rows: I64, group: QueueGroup, end_ns: int) -> None:
+    def _hand(self, requests: list[int], group: QueueGroup, end_ns: int) -> None:
         """Complete prompts leave; their blocks are held until their caches have moved."""
         assert self._hand_over is not None
-        for request in rows.tolist():
+        for request in requests:
             group.running.remove(request)
             self._handed[request] = (group, group.hand(request))
             self.outstanding -= 1
             self._hand_over(request, self, end_ns)
 
-    def _gap(self, rows: I64, end_ns: int) -> None:
-        """Gaps of sequences that have a further token."""
-        if not len(rows):
-            return
-        gaps, noted = end_ns - self._token_ns[rows], self._records.gaps_at(end_ns)
-        low = int(np.minimum.reduce(gaps))
-        if low == int(np.maximum.reduce(gaps)):
-            noted.add(low, len(rows))
-            return
-        values, counts = np.unique(gaps, return_counts=True)
-        for value, count in zip(values.tolist(), counts.tolist(), strict=True):
-            noted.add(value, count)
-
-    def _done(self, rows: I64, group: QueueGroup, end_ns: int) -> list[tuple[QueueGroup, int]]:
-        """Sequences with all their tokens: the client has its answer."""
-        done = rows[self.sequences.made[rows] >= self._goals[rows]].tolist()
-        for request in done:
-            self._records.done_ns[request] = end_ns + self._back_ns
-            self.outstanding -= 1
-            self._finish(request, end_ns + self._back_ns)
-        return [(group, request) for request in done]
+    def _done(self, request: int, end_ns: int) -> None:
+        """A sequence has all its tokens: the client has its answer."""
+        self._answered[request] = end_ns + self._back_ns
+        self.outstanding -= 1
+        self._finish(request, end_ns + self._back_ns)
 
     def _queues(self) -> tuple[int, int, int]:
         running, waiting, blocks = 0, len(self._arrived), 0
@@ -429,15 +485,3 @@ class Replica:
             waiting += group.queued
             blocks += group.limits.blocks - group.free
         return running, waiting, blocks
-
-    def _log(self, work: RunningStep, counts: tuple[int, ...], grown: int) -> None:
-        """Notes what has ended.
-
-        Args:
-            counts: see :meth:`RunningStep.counts`; ``grown``: blocks taken after the first step.
-        """
-        decoding, filling, *there = counts
-        self._records.log.add(
-            self.number, work.start_ns, work.end_ns, work.steps, decoding, filling, *work.queues,
-            work.queues[2] + grown, *there,
-        )  # fmt: skip

@@ -45,16 +45,11 @@ class StepPlan:
             runs, at least.
     """
 
-    __slots__ = ("_rows", "copy_ns", "decode", "each", "load_ns", "prefill")
+    __slots__ = ("copy_ns", "decode", "each", "load_ns", "prefill")
 
     def __init__(self, prefill: list[tuple[int, int]], decode: list[int], each: int = 1) -> None:
         self.prefill, self.decode, self.each = prefill, decode, each
         self.copy_ns = self.load_ns = 0
-        self._rows: I64 | None = None
-
-    def decodes(self, requests: list[int], rows: I64) -> None:
-        """These decode, and no others will be added: a list, and the same as an array."""
-        self.decode, self._rows = requests, rows
 
     @property
     def tokens(self) -> int:
@@ -66,10 +61,8 @@ class StepPlan:
 
     @property
     def rows(self) -> I64:
-        """``decode`` as an array; the plan is complete when it is asked for."""
-        if self._rows is None or len(self._rows) != len(self.decode):
-            self._rows = np.array(self.decode, dtype=np.int64)
-        return self._rows
+        """``decode`` as an array."""
+        return np.array(self.decode, dtype=np.int64)
 
 
 class Lockstep(ABC):
@@ -176,8 +169,8 @@ class Scheduler(ABC):
         that was admitted last is preempted.
         """
         decoding = list(self.group.decoding())
-        if (rows := self.group.advance(decoding)) is not None:
-            plan.decodes(decoding, rows)
+        if self.group.advance(decoding):
+            plan.decode = decoding
             return
         for request in decoding:
             self.run(plan, request, plan.each, decodes=True)
@@ -187,9 +180,10 @@ class Scheduler(ABC):
         block was left.
         """
         group, sequences = self.group, self.group.sequences
-        if not sequences.held[request]:
+        group.apart(request)
+        if not sequences.at_held[request]:
             return False
-        while not group.grow(request, int(sequences.cached[request]) + new):
+        while not group.grow(request, sequences.at_cached[request] + new):
             last = next(each for each in reversed(group.running) if each not in group.flying)
             if last in plan.decode:
                 plan.decode.remove(last)
@@ -226,14 +220,14 @@ class Scheduler(ABC):
         if self._watched is None:
             return 0
         request, made = self._watched
-        return int(self.group.sequences.made[request]) - made
+        return self.group.made(request) - made
 
     def watch(self, plan: StepPlan) -> None:
         """Counts the steps of a plan from now on."""
         self._watched = None
         if plan.decode:
             first = plan.decode[0]
-            self._watched = (first, int(self.group.sequences.made[first]))
+            self._watched = (first, self.group.made(first))
 
 
 def checked(option: str, value: float | str, known: Switch) -> float | str:

@@ -10,6 +10,8 @@ from silicast.composition.prices.stepper import Run
 from silicast.core.numerics import I64
 from silicast.serving.simulation.scheduler import StepPlan
 
+Counts = tuple[int, int, int, int, int]
+
 
 @final
 class RunningStep(NamedTuple):
@@ -20,6 +22,8 @@ class RunningStep(NamedTuple):
         run: of a stretch; None = one step.
         steps: that will be taken of it.
         queues: sequences that run and wait, and blocks in use, as it began.
+        counts: sequences in decode, new tokens of prompts, prompts, their past and cached tokens of
+            the sequences in decode, as it began.
     """
 
     plans: list[StepPlan]
@@ -28,33 +32,17 @@ class RunningStep(NamedTuple):
     run: Run | None = None
     steps: int = 1
     queues: tuple[int, int, int] = (0, 0, 0)
+    counts: Counts = (0, 0, 0, 0, 0)
 
     @property
     def times(self) -> tuple[I64, I64]:
         """When each step starts and ends, shape (steps,)."""
         if self.run is None:
             return np.array([self.start_ns]), np.array([self.end_ns])
-        return self.run.start_ns[: self.steps], self.run.end_ns[: self.steps]
+        starts, ends = self.run
+        return np.array(starts[: self.steps]), np.array(ends[: self.steps])
 
     def retimed(self, start_ns: I64, end_ns: I64) -> RunningStep:
         """The same at other times, see :attr:`times`."""
-        run = None if self.run is None else self.run._replace(start_ns=start_ns, end_ns=end_ns)
+        run = None if self.run is None else Run(start_ns.tolist(), end_ns.tolist())
         return self._replace(start_ns=int(start_ns[0]), end_ns=int(end_ns[-1]), run=run)
-
-    def counts(self, cached: I64) -> tuple[int, int, int, int, int]:
-        """Sequences in decode, new tokens of prompts, prompts, their past and cached tokens of the
-        sequences in decode.
-
-        Args:
-            cached: of every request, as the work began.
-        """
-        decoding = prompts = filling = past = there = 0
-        for plan in self.plans:
-            prompts += len(plan.prefill)
-            for request, new in plan.prefill:
-                filling += new
-                past += int(cached[request])
-            if plan.decode:
-                decoding += len(plan.decode)
-                there += int(np.add.reduce(cached[plan.rows]))
-        return decoding, filling, prompts, past, there

@@ -38,9 +38,9 @@ class Gaps:
         self._values.append(gap_ns)
         self._counts.append(count)
 
-    def add_each(self, gaps_ns: I64, count: int) -> None:
+    def add_each(self, gaps_ns: list[int], count: int) -> None:
         """``count`` tokens of each of so many steps."""
-        self._values.frombytes(gaps_ns.tobytes())
+        self._values.extend(gaps_ns)
         self._counts.extend((count,) * len(gaps_ns))
         if len(self._values) >= max(_COMPACT, len(self._known[0])):
             self._flush()
