@@ -49,8 +49,8 @@ def read_agent_traces(rows: Sequence[Any], path: Path) -> RequestLog:
         if not size:
             raise _wrong(path, f"{where}.block_size", "expected 1 at least, found 0")
         # blocks are named within a trace, its agents included
-        for session, start_s, call, place in _calls(row, name, path, where):
-            made = _request(call, session, start_s, (name, size), path, place)
+        for session, start_s, call, field in _calls(row, name, path, where):
+            made = _request(call, session, start_s, (name, size), path, field)
             empty += made is None
             requests += [made] if made else []
     if not requests:
@@ -70,16 +70,16 @@ def _calls(
     """Calls with the conversation that each is part of, the time that its times count from, and
     where it stands.
     """
-    for call, place in _listed(row, path, where):
+    for call, field in _listed(row, path, where):
         if call.get("type") != AGENT:
-            yield name, 0.0, call, place
+            yield name, 0.0, call, field
             continue
-        begun_s = _seconds(call, "t", path, place)
-        agent = f"{name} / {call.get('agent_id', place)}"
-        for inner, inner_place in _listed(call, path, place, nested=True):
+        begun_s = _seconds(call, "t", path, field)
+        agent = f"{name} / {call.get('agent_id', field)}"
+        for inner, inner_field in _listed(call, path, field, nested=True):
             # some recorders count an agent's times from its start
-            early = _seconds(inner, "t", path, inner_place) + SLACK_S < begun_s
-            yield agent, begun_s if early else 0.0, inner, inner_place
+            early = _seconds(inner, "t", path, inner_field) + SLACK_S < begun_s
+            yield agent, begun_s if early else 0.0, inner, inner_field
 
 
 def _listed(
@@ -91,13 +91,13 @@ def _listed(
         raise _wrong(path, f"{where}.requests", "expected a list of calls")
     kinds = CALLS if nested else (*CALLS, AGENT)
     for number, call in enumerate(listed, 1):
-        place = f"{where}.requests[{number}]"
+        field = f"{where}.requests[{number}]"
         if not isinstance(call, Mapping):
-            raise _wrong(path, place, "expected a table")
+            raise _wrong(path, field, "expected a table")
         if call.get("type") not in kinds:
             message = f"expected one of {', '.join(kinds)}, found {call.get('type')!r:.40}"
-            raise _wrong(path, f"{place}.type", message)
-        yield call, place
+            raise _wrong(path, f"{field}.type", message)
+        yield call, field
 
 
 def _request(

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import final
 
 from silicast.accelerator.cores.core_file import CoreSystem
-from silicast.accelerator.cores.core_schedule import Job, RunTimes, scheduled
+from silicast.accelerator.cores.core_schedule import CoreTask, RunTimes, scheduled
 from silicast.accelerator.cores.layer_graph import GraphLayer, LayerGraph
 from silicast.accelerator.counting.cost import ROUNDING, Objective
 from silicast.accelerator.counting.einsum import Einsum
@@ -79,7 +79,7 @@ class CoreWork:
 
 @final
 @dataclass(frozen=True)
-class Transfer:
+class CoreTransfer:
     """A layer's results on their way to another memory.
 
     Attributes:
@@ -112,7 +112,7 @@ class CoreSchedule:
 
     cores: Assignment
     times: tuple[RunTimes, ...]
-    transfers: tuple[Transfer, ...]
+    transfers: tuple[CoreTransfer, ...]
     seconds: float
     energy_pj: float
 
@@ -183,7 +183,7 @@ def mapped_cores(
     """
     known = objective_of(objective or "latency")
     works = _works(system, graph, known, effort, at)
-    return _Search(system, graph, known, works).run()
+    return AssignmentSearch(system, graph, known, works).run()
 
 
 def _works(
@@ -220,7 +220,7 @@ def _value(objective: Objective, energy_pj: float, seconds: float) -> float:
 
 
 @final
-class _Search:
+class AssignmentSearch:
     """Assignments that were priced, and the best of them."""
 
     def __init__(
@@ -437,7 +437,7 @@ def schedule_of(
         None where a memory does not hold its cores' weights and a layer's operands and results, or
         no link leads where results are taken.
     """
-    jobs: list[Job] = []
+    jobs: list[CoreTask] = []
     ends: list[int] = []
     moved: dict[tuple[int, str], tuple[int, ...]] = {}
     energy = 0.0
@@ -467,7 +467,7 @@ def schedule_of(
                         for name in (link.first, link.second)
                     }
                     waits = (numbers[-1] if numbers else ends[before],)
-                    jobs.append(Job(seconds, f"{link.first} to {link.second}", shares, waits))
+                    jobs.append(CoreTask(seconds, f"{link.first} to {link.second}", shares, waits))
                     numbers.append(len(jobs) - 1)
                 pj = moved_cost(system, given, cores[before], cores[number])[0]
                 energy += pj
@@ -477,7 +477,7 @@ def schedule_of(
             after.append(moved[before, core.memory][-1])
         store = system.memories[core.memory]
         share = work.memory_bytes / work.seconds / store.bytes_per_s
-        jobs.append(Job(work.seconds, core.name, {core.memory: share}, tuple(after)))
+        jobs.append(CoreTask(work.seconds, core.name, {core.memory: share}, tuple(after)))
         ends.append(len(jobs) - 1)
         energy += work.energy_pj
         loads[core.memory] = loads.get(core.memory, 0.0) + work.weight_bytes
@@ -490,7 +490,7 @@ def schedule_of(
     seconds = max(each.end for each in times)
     energy += _waiting_pj(system, works, cores, seconds)
     transfers = tuple(
-        Transfer(layer, way, bytes_, pj, tuple(times[n] for n in numbers))
+        CoreTransfer(layer, way, bytes_, pj, tuple(times[n] for n in numbers))
         for layer, way, bytes_, pj, numbers in sent
     )
     layer_times = tuple(times[number] for number in ends)

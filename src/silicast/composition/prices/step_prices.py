@@ -247,7 +247,7 @@ class StepPrices:
                 pass_s += seconds
             hidden = min(work_s, pass_s) if self._asynchronous else 0.0
             if self._limit.leaves(pass_s + self.gap_s + work_s - hidden, core_j, memory_j):
-                return StepPrice(tuple(stages_s), 0.0, work_s, self._boost_hz)
+                return StepPrice(tuple(stages_s), 0.0, work_s, self._top_hz)
         step = self._step((), cached, elsewhere)
         if known is None and step.launches.free and not step.calls:
             *stages, core_j, memory_j, _ = self._tables.at(

@@ -149,21 +149,21 @@ def difference(a: Answer, b: Answer, *, of: str = "") -> Difference:
     )
 
 
-def _tree(answer: Answer, of: str, side: str) -> Node:
+def _tree(answer: Answer, part: str, side: str) -> Node:
     why = answer.get("why") or {}
     if "exposed_ms" not in why:
         raise SilicastError(f"answer {side} has no tree of parts", field="why")
-    if not of:
+    if not part:
         return dict(why)
-    named = why.get(of)
-    node = named if isinstance(named, Mapping) and "exposed_ms" in named else find_part(why, of)
+    named = why.get(part)
+    node = named if isinstance(named, Mapping) and "exposed_ms" in named else find_part(why, part)
     if node is None:
         known = [str(part["name"]) for part in why.get("parts", ())]
         known += [
             key for key, value in why.items() if isinstance(value, Mapping) and "parts" in value
         ]
         raise unknown_name(
-            f"answer {side} has no part {of!r}",
+            f"answer {side} has no part {part!r}",
             "--of",
             f"there are {', '.join(known)}" if known else "it has no parts",
         )
