@@ -260,8 +260,10 @@ TRUE_BY_DEFAULT = frozenset(("causal", "gated", "master", "fp32_states"))
 """Flags that are true where they are missing; all others are false there."""
 TRUE_IN_ENGINES = frozenset(("append", "rope"))
 """Flags of attention that are true in calls of engines where they are missing."""
-DEFAULT_SIZES: frozenset[tuple[str, Dim]] = frozenset((("window", 0), ("q_len", 1)))
-"""Sizes that mean the same as a missing size: no window, the one query of a decode step."""
+DEFAULT_SIZES: frozenset[tuple[str, Dim]] = frozenset(
+    (("window", 0), ("q_len", 1), ("mask_bytes", 0))
+)
+"""Sizes that mean the same as a missing size: no window, the one query of a decode step, no mask."""
 DEFAULT_LAUNCH = "graph"
 OTHER_FUNCTIONS = frozenset(("grouped_mm",))
 """Names of kernels that compute another function of operands of the same sizes: the rows of each
