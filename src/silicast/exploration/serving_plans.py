@@ -39,11 +39,11 @@ class Excess:
 
     Attributes:
         ratio: of a mean to its limit, or of the rate to what is carried.
-        of: the latency; "rate".
+        metric: "ttft", "tpot" or "rate".
     """
 
     ratio: float
-    of: str
+    metric: str
 
 
 @final

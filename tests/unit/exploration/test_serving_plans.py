@@ -68,7 +68,7 @@ def test_a_replica_fewer_breaks_a_limit_by_its_excess(curve: PlanCurve) -> None:
     many = replace(TRAFFIC, rate_per_s=1e5)
     excess = together(curve, many, 2, {}).excess
     assert excess is not None
-    assert excess.of == "rate"
+    assert excess.metric == "rate"
     assert excess.ratio == pytest.approx(1e5 / 2 / curve.curve.requests_per_s.max())
     assert with_fewer(together(curve, replace(TRAFFIC, rate_per_s=1.0), 32, {})) == []
 
