@@ -34,8 +34,8 @@ def drawn_kernels(requested: RequestedPass) -> list[dict[str, Any]]:
     row_at: dict[int, int] = {}
     named: dict[str, int] = {}
     operators: dict[str, list[str]] = {}
-    for operator, host in requested.joined.items():
-        operators.setdefault(host, []).append(operator)
+    for operator, kernel in requested.joined.items():
+        operators.setdefault(kernel, []).append(operator)
     for index, run in enumerate(runs.sequence):
         host = requested.joined.get(run.node.name)
         if host is not None:  # moves what the joined operator reads besides, in its kernel
