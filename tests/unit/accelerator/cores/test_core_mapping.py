@@ -184,11 +184,11 @@ def test_layers_that_a_memory_does_not_hold_are_put_elsewhere(tmp_path: Path) ->
         mapped_cores(replace(system, memories=none), graph)
 
 
-def _random_work(system: CoreSystem, rng: random.Random, some: CoreWork) -> CoreWork:
+def _random_work(rng: random.Random, some: CoreWork) -> CoreWork:
     return replace(
         some, seconds=rng.uniform(1, 9) * NS, energy_pj=rng.uniform(1, 9) * 1e4,
         left_bytes=float(rng.randint(1, 400)), left_words=rng.randint(1, 400),
-        memory_bytes=0.0 * len(system.cores),
+        memory_bytes=0.0,
     )  # fmt: skip
 
 
@@ -211,7 +211,7 @@ def test_bounds_are_below_every_assignment(
             before = range(n - 1, n) if chain else sorted(rng.sample(range(n), min(n, 2)))
             after = tuple(each for each in before if each >= 0)
             layers.append(GraphLayer(str(n), matmul(m=1, n=1, k=1), after))
-        works = tuple(tuple(_random_work(system, rng, some) for _ in range(2)) for _ in layers)
+        works = tuple(tuple(_random_work(rng, some) for _ in range(2)) for _ in layers)
         result = _AssignmentSearch(system, LayerGraph(tuple(layers), {}), objective, works).run()
         values = []
         for cores in itertools.product(range(2), repeat=6):

@@ -109,13 +109,14 @@ class Denoise(StageWork):
             def run(inputs: int, *, fused: bool) -> Graph:  # noqa: ARG001
                 return unet.graph(inputs, side, "bf16", cached=table.cached)
         else:
+            transformer: VideoTransformer | DiffusionTransformer
             if kind == video_transformer.CLASS:
-                network = transformer = video_transformer.wan_of(config, field)
+                transformer = video_transformer.wan_of(config, field)
                 tokens = transformer.video_tokens(table.frames, height, width)
             else:
-                network = transformer = transformer_of(config, field)
+                transformer = transformer_of(config, field)
                 tokens = transformer.image_tokens(height, width)
-            heads = transformer.heads
+            network, heads = transformer, transformer.heads
 
             def run(inputs: int, *, fused: bool) -> Graph:
                 return transformer.graph(
