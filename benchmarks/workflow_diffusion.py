@@ -161,7 +161,8 @@ def of_campaign(device: str, batch: int) -> tuple[Believed, Believed]:
     campaign = diffusion.fitted()[CAMPAIGN[device]]
     machine = diffusion.machine_of(device, campaign)
     network = transformer_of(NETWORK, "model")
-    graph = network.graph(batch, network.image_tokens(1024, 1024), "bf16", fused=False)
+    inputs = 2 * batch if network.guided else batch
+    graph = network.graph(inputs, network.image_tokens(1024, 1024), "bf16", fused=False)
     program = predict_program(machine, graph)
     seconds = diffusion.campaign_seconds(program, campaign)
     return seconds, diffusion.campaign_joules(machine, program, seconds, campaign)

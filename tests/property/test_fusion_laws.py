@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from silicast.accelerator.counting.cost import Objective
+from silicast.accelerator.counting.cost import Objective, objective_value
 from silicast.accelerator.counting.einsum import Einsum, conv2d, matmul
 from silicast.accelerator.counting.mapping import Loop, LoopNest
 from silicast.accelerator.counting.neighbours import Pair, pair_of
@@ -18,7 +18,7 @@ from silicast.accelerator.design.architecture import Architecture, Compute, FanO
 from silicast.accelerator.mapper.constraints import Constraints
 from silicast.accelerator.mapper.enumeration import Best, DesignFamily, counted_mappings
 from silicast.accelerator.mapper.fusion import FusionPlan, fused_cost
-from silicast.accelerator.mapper.fusion_search import best_fusion, objective_value
+from silicast.accelerator.mapper.fusion_search import best_fusion
 from silicast.accelerator.mapper.mapper import best_mapping
 from silicast.core.errors import SilicastError
 

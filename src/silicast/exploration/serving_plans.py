@@ -39,11 +39,11 @@ class Excess:
 
     Attributes:
         ratio: of a mean to its limit, or of the rate to what is carried.
-        of: the latency; "rate".
+        metric: "ttft", "tpot" or "rate".
     """
 
     ratio: float
-    of: str
+    metric: str
 
 
 @final
@@ -72,14 +72,6 @@ class PlanTraffic:
             for name, seconds in means_s.items()
         ]
         return max(ratios, key=lambda each: each.ratio)
-
-    def broken(self, ttft_s: float, tpot_s: float) -> str:
-        """The limit that means break; "" = none."""
-        for name, value in (("ttft", ttft_s), ("tpot", tpot_s)):
-            limit = self.limits_ms.get(name, math.inf)
-            if value * MILLI > limit:
-                return f"{name} {value * MILLI:.3g} ms in the mean, above {limit:g}"
-        return ""
 
 
 @final
@@ -212,27 +204,27 @@ class PlanCurve:
         )
         return clients, first_s + _wait_s(rate_per_s, prompt_s), tpot_s
 
-    def excess(self, rate_per_s: float) -> Excess:
-        """How far a replica that does all is from its limits; above 1 it breaks one."""
+    def excess(self, rate_per_s: float, traffic: PlanTraffic) -> Excess:
+        """How far a replica that does all is from a traffic's limits; above 1 it breaks one."""
         _, ttft_s, tpot_s = self.at_rate(rate_per_s)
         if math.isinf(ttft_s):
             return Excess(rate_per_s / float(self.curve.requests_per_s.max()), RATE)
-        return self._traffic.excess(ttft=ttft_s, tpot=tpot_s)
+        return traffic.excess(ttft=ttft_s, tpot=tpot_s)
 
-    def excess_prefilling(self, rate_per_s: float) -> Excess:
+    def excess_prefilling(self, rate_per_s: float, traffic: PlanTraffic) -> Excess:
         """The same of a replica that only prefills."""
         ttft_s = self.prefilling(rate_per_s)
         if math.isinf(ttft_s):
             return Excess(rate_per_s * float(self.curve.first_s[0]) / BUSIEST, RATE)
-        return self._traffic.excess(ttft=ttft_s)
+        return traffic.excess(ttft=ttft_s)
 
-    def excess_decoding(self, rate_per_s: float) -> Excess:
+    def excess_decoding(self, rate_per_s: float, traffic: PlanTraffic) -> Excess:
         """The same of a replica that only decodes."""
-        curve, more = self.curve, max(self._traffic.output_tokens - 1, 1)
+        curve, more = self.curve, max(traffic.output_tokens - 1, 1)
         _, tpot_s = self.decoding(rate_per_s)
         if math.isinf(tpot_s):
             return Excess(rate_per_s / float((curve.clients / (more * curve.step_s)).max()), RATE)
-        return self._traffic.excess(tpot=tpot_s)
+        return traffic.excess(tpot=tpot_s)
 
     def prefilling(self, rate_per_s: float) -> float:
         """Mean ttft, seconds, of a replica that only prefills; infinite where it is too busy."""
@@ -265,15 +257,18 @@ def together(
     most = gpus // plan.gpus
     best = ServingPlan((PlanPool(curve.deployment, most),), math.inf, math.inf, fields)
     for replicas in range(1, most + 1):
-        clients, ttft_s, tpot_s = curve.at_rate(traffic.rate_per_s / replicas)
-        reason = traffic.broken(ttft_s, tpot_s)
-        if math.isinf(clients):
+        rate = traffic.rate_per_s / replicas
+        clients, ttft_s, tpot_s = curve.at_rate(rate)
+        excess, reason = curve.excess(rate, traffic), ""
+        if excess.ratio > 1.0 and excess.metric != RATE:
+            limit = traffic.limits_ms[excess.metric]
+            reason = f"{excess.metric} {excess.ratio * limit:.3g} ms in the mean, above {limit:g}"
+        if excess.metric == RATE:
             peak = float(curve.curve.requests_per_s.max()) * replicas
             servers = "1 replica answers" if replicas == 1 else f"{replicas} replicas answer"
             reason = f"{servers} {peak:.3g} requests/s at most, with {curve.room} at once in each"
-        excess = curve.excess(traffic.rate_per_s / replicas) if reason else None
         pool = PlanPool(curve.deployment, replicas, "", clients, best.excess)
-        best = ServingPlan((pool,), ttft_s, tpot_s, fields, reason, excess)
+        best = ServingPlan((pool,), ttft_s, tpot_s, fields, reason, excess if reason else None)
         if not reason:
             return best
     return best
@@ -297,7 +292,7 @@ def apart(
         fewer = None
         for replicas in range(1, most + 1):
             rate = traffic.rate_per_s / replicas
-            excess = curve.excess_prefilling(rate)
+            excess = curve.excess_prefilling(rate, traffic)
             if excess.ratio <= 1.0:
                 pool = PlanPool(curve.deployment, replicas, "prefill", 0.0, fewer)
                 prefill.append((pool, curve.prefilling(rate)))
@@ -306,7 +301,7 @@ def apart(
         fewer = None
         for replicas in range(1, most + 1):
             rate = traffic.rate_per_s / replicas
-            excess = curve.excess_decoding(rate)
+            excess = curve.excess_decoding(rate, traffic)
             if excess.ratio <= 1.0:
                 clients, tpot_s = curve.decoding(rate)
                 pool = PlanPool(curve.deployment, replicas, "decode", clients, fewer)

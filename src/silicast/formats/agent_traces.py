@@ -8,12 +8,12 @@ reads (``aiperf/dataset/loader/weka_trace_models.py``).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from silicast.core.errors import SilicastError
+from silicast.formats.fields import Fields
 from silicast.formats.logged_requests import LoggedRequest, RequestLog
 
 KIND: Final = "traces of agents (Weka, AgentX)"
@@ -42,15 +42,14 @@ def read_agent_traces(rows: Sequence[Any], path: Path) -> RequestLog:
     requests = list[LoggedRequest]()
     empty = 0
     for number, row in enumerate(rows, 1):
-        where = f"trace {number}"
         if not is_agent_trace(row):
-            raise _wrong(path, where, "expected a table with requests and block_size")
-        name, size = str(row.get("id", number)), _count(row, "block_size", path, where)
-        if not size:
-            raise _wrong(path, f"{where}.block_size", "expected 1 at least, found 0")
+            message = "expected a table with requests and block_size"
+            raise SilicastError(message, kind="io", file=str(path), field=f"trace {number}")
+        trace = Fields(row, f"trace {number}", str(path))
         # blocks are named within a trace, its agents included
-        for session, start_s, call, field in _calls(row, name, path, where):
-            made = _request(call, session, start_s, (name, size), path, field)
+        name, block_tokens = str(trace.get("id") or number), _tokens(trace, "block_size", least=1)
+        for session, start_s, call in _calls(trace, name):
+            made = _request(call, session, start_s, name, block_tokens)
             empty += made is None
             requests += [made] if made else []
     if not requests:
@@ -64,90 +63,55 @@ def read_agent_traces(rows: Sequence[Any], path: Path) -> RequestLog:
     return RequestLog(KIND, tuple(requests), None, tuple(remarks), shares_clock=False)
 
 
-def _calls(
-    row: Mapping[str, Any], name: str, path: Path, where: str
-) -> Iterator[tuple[str, float, Mapping[str, Any], str]]:
-    """Calls with the conversation that each is part of, the time that its times count from, and
-    where it stands.
-    """
-    for call, field in _listed(row, path, where):
-        if call.get("type") != AGENT:
-            yield name, 0.0, call, field
+def _calls(trace: Fields, name: str) -> Iterator[tuple[str, float, Fields]]:
+    """Calls with the conversation that each is part of, and the time that its times count from."""
+    for call in _listed(trace, (*CALLS, AGENT)):
+        if call.text("type") != AGENT:
+            yield name, 0.0, call
             continue
-        begun_s = _seconds(call, "t", path, field)
-        agent = f"{name} / {call.get('agent_id', field)}"
-        for inner, inner_field in _listed(call, path, field, nested=True):
+        begun_s = _seconds(call, "t")
+        agent = f"{name} / {call.get('agent_id') or call.path}"
+        for inner in _listed(call, CALLS):
             # some recorders count an agent's times from its start
-            early = _seconds(inner, "t", path, inner_field) + SLACK_S < begun_s
-            yield agent, begun_s if early else 0.0, inner, inner_field
+            early = _seconds(inner, "t") + SLACK_S < begun_s
+            yield agent, begun_s if early else 0.0, inner
 
 
-def _listed(
-    row: Mapping[str, Any], path: Path, where: str, *, nested: bool = False
-) -> Iterator[tuple[Mapping[str, Any], str]]:
-    """What a trace or an agent did, and where each of it stands."""
-    listed = row.get("requests")
-    if not isinstance(listed, list):
-        raise _wrong(path, f"{where}.requests", "expected a list of calls")
-    kinds = CALLS if nested else (*CALLS, AGENT)
-    for number, call in enumerate(listed, 1):
-        field = f"{where}.requests[{number}]"
-        if not isinstance(call, Mapping):
-            raise _wrong(path, field, "expected a table")
-        if call.get("type") not in kinds:
-            message = f"expected one of {', '.join(kinds)}, found {call.get('type')!r:.40}"
-            raise _wrong(path, f"{field}.type", message)
-        yield call, field
+def _listed(caller: Fields, kinds: Sequence[str]) -> Iterator[Fields]:
+    """What a trace or an agent did."""
+    if not caller.has("requests"):
+        raise caller.error("missing", "requests", "expected a list of calls")
+    for call in caller.tables("requests"):
+        call.choice("type", dict.fromkeys(kinds), "")
+        yield call
 
 
 def _request(
-    call: Mapping[str, Any],
-    session: str,
-    begun_s: float,
-    blocks: tuple[str, int],
-    path: Path,
-    where: str,
+    call: Fields, session: str, begun_s: float, trace: str, block_tokens: int
 ) -> LoggedRequest | None:
     """None where it has no token to read or to write."""
-    prompt, output = (_count(call, name, path, where) for name in ("in", "out"))
+    prompt, output = _tokens(call, "in"), _tokens(call, "out")
     if not prompt or not output:
         return None
-    start_s = begun_s + _seconds(call, "t", path, where)
-    api_s = _seconds(call, "api_time", path, where) if call.get("api_time") is not None else None
-    names = call.get("hash_ids", ())
-    if not isinstance(names, list | tuple) or not all(isinstance(each, int) for each in names):
-        raise _wrong(path, f"{where}.hash_ids", "expected a list of whole numbers")
-    scope, size = blocks
+    start_ns = round((begun_s + _seconds(call, "t")) * 1e9)
+    end_ns = None
+    if call.has("api_time"):
+        end_ns = start_ns + round(_seconds(call, "api_time") * 1e9)
     left, pieces = prompt, list[tuple[str, int]]()
-    for each in names:
-        pieces.append((f"{scope} {each}", min(size, left)))
+    for block in call.integers("hash_ids"):
+        pieces.append((f"{trace} {block}", min(block_tokens, left)))
         left -= pieces[-1][1]
     if left and pieces:
-        pieces.append((f"{scope} {where}", left))  # nothing says that others have it
-    start_ns = round(start_s * 1e9)
-    end_ns = None if api_s is None else start_ns + round(api_s * 1e9)
+        pieces.append((f"{trace} {call.path}", left))  # nothing says that others have it
     return LoggedRequest(prompt, output, start_ns, end_ns, session, tuple(pieces))
 
 
-def _count(table: Mapping[str, Any], name: str, path: Path, where: str) -> int:
-    value = table.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LONGEST:
-        raise _wrong(
-            path,
-            f"{where}.{name}",
-            f"expected a whole number from 0 to {LONGEST:,}, found {value!r:.40}",
-        )
-    return value
+def _tokens(fields: Fields, name: str, least: int = 0) -> int:
+    tokens = fields.integer(name, least=least)
+    if tokens > LONGEST:
+        raise fields.error(f"expected at most {LONGEST:,} tokens, found {tokens:,}", name)
+    return tokens
 
 
-def _seconds(table: Mapping[str, Any], name: str, path: Path, where: str) -> float:
-    value = table.get(name)
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise _wrong(path, f"{where}.{name}", f"expected seconds, found {value!r:.40}")
-    if not math.isfinite(value) or not 0.0 <= value <= LONGEST_S:
-        raise _wrong(path, f"{where}.{name}", f"expected seconds from 0, found {value!r:.40}")
-    return float(value)
-
-
-def _wrong(path: Path, field: str, message: str) -> SilicastError:
-    return SilicastError(message, kind="io", file=str(path), field=field)
+def _seconds(fields: Fields, name: str) -> float:
+    return float(fields.number(name, most=LONGEST_S))

@@ -68,7 +68,7 @@ def test_a_replica_fewer_breaks_a_limit_by_its_excess(curve: PlanCurve) -> None:
     many = replace(TRAFFIC, rate_per_s=1e5)
     excess = together(curve, many, 2, {}).excess
     assert excess is not None
-    assert excess.of == "rate"
+    assert excess.metric == "rate"
     assert excess.ratio == pytest.approx(1e5 / 2 / curve.curve.requests_per_s.max())
     assert with_fewer(together(curve, replace(TRAFFIC, rate_per_s=1.0), 32, {})) == []
 
@@ -91,7 +91,10 @@ def test_requests_at_once_follow_littles_law(curve: PlanCurve) -> None:
 
 def test_what_cannot_be_kept_says_which_limit(curve: PlanCurve) -> None:
     tight = replace(TRAFFIC, limits_ms={"tpot": 0.1})
-    assert "tpot" in together(curve, tight, 8, {}).reason
+    plan = together(curve, tight, 8, {})
+    assert plan.reason == f"tpot {plan.tpot_s * 1e3:.3g} ms in the mean, above 0.1"
+    assert plan.excess is not None
+    assert (plan.excess.metric, plan.excess.ratio) == ("tpot", pytest.approx(plan.tpot_s / 1e-4))
     assert "answer" in together(curve, replace(TRAFFIC, rate_per_s=1e5), 2, {}).reason
 
 

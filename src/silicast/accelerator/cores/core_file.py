@@ -77,7 +77,7 @@ class Core:
 
 @final
 @dataclass(frozen=True)
-class StoreOfCores:
+class CoreMemory:
     """The outermost memory of one core or more.
 
     Attributes:
@@ -122,7 +122,7 @@ class CoreSystem:
 
     name: str
     cores: tuple[Core, ...]
-    memories: Mapping[str, StoreOfCores]
+    memories: Mapping[str, CoreMemory]
     links: tuple[CoreLink, ...]
 
     @cached_property
@@ -245,7 +245,7 @@ def _built(content: CoreFile, path: Path) -> CoreSystem:
         for core in content.core
     )
     memories = {
-        each.name: StoreOfCores(
+        each.name: CoreMemory(
             each.name, each.gb_per_s * PER_GB, math.inf if each.gb is None else each.gb * PER_GB
         )
         for each in content.memory
@@ -261,7 +261,7 @@ def _built(content: CoreFile, path: Path) -> CoreSystem:
     return CoreSystem(content.name, cores, memories, links)
 
 
-def _memory_of(core: Core) -> StoreOfCores:
+def _memory_of(core: Core) -> CoreMemory:
     """A core's outermost level as a memory of its own."""
     arch, system = core.design.architecture, core.design.content.system
     first = arch.memories[0]
@@ -273,7 +273,7 @@ def _memory_of(core: Core) -> StoreOfCores:
         capacity = system.memory_gb * PER_GB
     elif first.capacity_words is not None:
         capacity = first.capacity_words * first.word_bits / 8.0
-    return StoreOfCores(core.name, rate, capacity)
+    return CoreMemory(core.name, rate, capacity)
 
 
 def as_table(system: CoreSystem) -> list[dict[str, Any]]:

@@ -16,9 +16,9 @@ from functools import cached_property
 from typing import final
 
 from silicast.accelerator.cores.core_file import CoreSystem
-from silicast.accelerator.cores.core_schedule import CoreTask, RunTimes, scheduled
+from silicast.accelerator.cores.core_schedule import CoreJob, RunTimes, scheduled
 from silicast.accelerator.cores.layer_graph import GraphLayer, LayerGraph
-from silicast.accelerator.counting.cost import ROUNDING, Objective
+from silicast.accelerator.counting.cost import ROUNDING, Objective, objective_value
 from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.counting.layers import shape_of
 from silicast.accelerator.mapper.budget import EFFORT
@@ -79,7 +79,7 @@ class CoreWork:
 
 @final
 @dataclass(frozen=True)
-class CoreTransfer:
+class MemoryTransfer:
     """A layer's results on their way to another memory.
 
     Attributes:
@@ -112,13 +112,13 @@ class CoreSchedule:
 
     cores: Assignment
     times: tuple[RunTimes, ...]
-    transfers: tuple[CoreTransfer, ...]
+    transfers: tuple[MemoryTransfer, ...]
     seconds: float
     energy_pj: float
 
     def value(self, objective: Objective) -> float:
         """Of the objective: pJ, s, or both multiplied."""
-        return _value(objective, self.energy_pj, self.seconds)
+        return objective_value(objective, self.energy_pj, self.seconds)
 
 
 @final
@@ -183,7 +183,7 @@ def mapped_cores(
     """
     known = objective_of(objective or "latency")
     works = _works(system, graph, known, effort, at)
-    return AssignmentSearch(system, graph, known, works).run()
+    return _AssignmentSearch(system, graph, known, works).run()
 
 
 def _works(
@@ -215,12 +215,8 @@ def _works(
     return tuple(rows)
 
 
-def _value(objective: Objective, energy_pj: float, seconds: float) -> float:
-    return {"energy": energy_pj, "latency": seconds, "edp": energy_pj * seconds}[objective]
-
-
 @final
-class AssignmentSearch:
+class _AssignmentSearch:
     """Assignments that were priced, and the best of them."""
 
     def __init__(
@@ -323,7 +319,7 @@ class AssignmentSearch:
         for number, row in enumerate(self.works):
             for core, work in enumerate(row):
                 if work is not None:
-                    sums[number][core] = _value(wish, work.energy_pj, work.seconds)
+                    sums[number][core] = objective_value(wish, work.energy_pj, work.seconds)
         for number in reversed(range(len(self.layers))):
             if (before := self.main[number]) < 0:
                 continue
@@ -358,7 +354,7 @@ class AssignmentSearch:
         energy, seconds = moved_cost(self.system, work, source, to)
         if wish == "edp":  # by the rate at which this layer exchanges them
             return energy * work.seconds + seconds * work.energy_pj
-        return _value(wish, energy, seconds)
+        return objective_value(wish, energy, seconds)
 
     def descend(self, choices: Sequence[Sequence[int]]) -> None:
         """Changes of one layer, and of a run of neighbours on one core, until none helps."""
@@ -404,7 +400,7 @@ class AssignmentSearch:
         seconds = max(*longest, sum(least) / len(self.system.cores), 0.0)
         if self.is_chain:
             seconds = max(seconds, self.by_main_inputs("latency", self.first_readers)[0])
-        return _value(self.objective, energy, seconds)
+        return objective_value(self.objective, energy, seconds)
 
 
 def moved_cost(system: CoreSystem, work: CoreWork, source: int, to: int) -> tuple[float, float]:
@@ -437,7 +433,7 @@ def schedule_of(
         None where a memory does not hold its cores' weights and a layer's operands and results, or
         no link leads where results are taken.
     """
-    jobs: list[CoreTask] = []
+    jobs: list[CoreJob] = []
     ends: list[int] = []
     moved: dict[tuple[int, str], tuple[int, ...]] = {}
     energy = 0.0
@@ -467,7 +463,7 @@ def schedule_of(
                         for name in (link.first, link.second)
                     }
                     waits = (numbers[-1] if numbers else ends[before],)
-                    jobs.append(CoreTask(seconds, f"{link.first} to {link.second}", shares, waits))
+                    jobs.append(CoreJob(seconds, f"{link.first} to {link.second}", shares, waits))
                     numbers.append(len(jobs) - 1)
                 pj = moved_cost(system, given, cores[before], cores[number])[0]
                 energy += pj
@@ -477,7 +473,7 @@ def schedule_of(
             after.append(moved[before, core.memory][-1])
         store = system.memories[core.memory]
         share = work.memory_bytes / work.seconds / store.bytes_per_s
-        jobs.append(CoreTask(work.seconds, core.name, {core.memory: share}, tuple(after)))
+        jobs.append(CoreJob(work.seconds, core.name, {core.memory: share}, tuple(after)))
         ends.append(len(jobs) - 1)
         energy += work.energy_pj
         loads[core.memory] = loads.get(core.memory, 0.0) + work.weight_bytes
@@ -490,7 +486,7 @@ def schedule_of(
     seconds = max(each.end for each in times)
     energy += _waiting_pj(system, works, cores, seconds)
     transfers = tuple(
-        CoreTransfer(layer, way, bytes_, pj, tuple(times[n] for n in numbers))
+        MemoryTransfer(layer, way, bytes_, pj, tuple(times[n] for n in numbers))
         for layer, way, bytes_, pj, numbers in sent
     )
     layer_times = tuple(times[number] for number in ends)

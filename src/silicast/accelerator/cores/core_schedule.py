@@ -17,7 +17,7 @@ DONE = 1e-12
 
 @final
 @dataclass(frozen=True)
-class CoreTask:
+class CoreJob:
     """A layer on its core, or a tensor on a link.
 
     Attributes:
@@ -42,14 +42,14 @@ class RunTimes:
     end: float
 
 
-def scheduled(jobs: Sequence[CoreTask]) -> list[RunTimes]:
+def scheduled(jobs: Sequence[CoreJob]) -> list[RunTimes]:
     """When each job runs.
 
     Args:
         jobs: each after those that it waits for.
 
-    >>> a, b = CoreTask(2.0, "x"), CoreTask(3.0, "y")
-    >>> [each.end for each in scheduled([a, b, CoreTask(1.0, "x", after=(0, 1))])]
+    >>> a, b = CoreJob(2.0, "x"), CoreJob(3.0, "y")
+    >>> [each.end for each in scheduled([a, b, CoreJob(1.0, "x", after=(0, 1))])]
     [2.0, 3.0, 4.0]
     """
     behind = _behind(jobs)
@@ -90,7 +90,7 @@ def scheduled(jobs: Sequence[CoreTask]) -> list[RunTimes]:
     return [RunTimes(*each) for each in zip(starts, ends, strict=True)]
 
 
-def _behind(jobs: Sequence[CoreTask]) -> list[float]:
+def _behind(jobs: Sequence[CoreJob]) -> list[float]:
     """Seconds of the longest way from the start of each job to the end of all."""
     longest = [0.0] * len(jobs)
     for number in reversed(range(len(jobs))):
@@ -100,7 +100,7 @@ def _behind(jobs: Sequence[CoreTask]) -> list[float]:
     return longest
 
 
-def _rates(jobs: Sequence[CoreTask], running: Mapping[int, float]) -> dict[int, float]:
+def _rates(jobs: Sequence[CoreJob], running: Mapping[int, float]) -> dict[int, float]:
     """Share of itself that each job does in a second."""
     demands: dict[str, dict[int, float]] = {}
     for number in running:

@@ -226,6 +226,15 @@ def cost_of(
     )
 
 
+def objective_value(objective: Objective, energy: float, time: float) -> float:
+    """What is made small, of an energy and a time in any units.
+
+    >>> objective_value("edp", 3.0, 2.0)
+    6.0
+    """
+    return {"energy": energy, "latency": time, "edp": energy * time}[objective]
+
+
 def value_of(result: MappingCost, objective: Objective) -> F64:
     """The objective of every mapping of a batch; infinite where its tiles do not fit."""
     values = {

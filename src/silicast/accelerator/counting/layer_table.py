@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import final
 
+from silicast.accelerator.counting.cost import objective_value
 from silicast.accelerator.counting.graph_layers import layers_of
 from silicast.accelerator.counting.layers import EinsumLayer, Feed, apart, shape_of
 from silicast.accelerator.counting.neighbours import pair_of
@@ -14,7 +15,7 @@ from silicast.accelerator.design.architecture import Architecture
 from silicast.accelerator.design.architecture_file import find_design
 from silicast.accelerator.foreign.reader import Workload, read_hardware, read_workload
 from silicast.accelerator.mapper.budget import EFFORT
-from silicast.accelerator.mapper.fusion_search import Fused, best_fusion, objective_value
+from silicast.accelerator.mapper.fusion_search import Fused, best_fusion
 from silicast.accelerator.mapper.mapper import Mapped
 from silicast.accelerator.mapper.task import Change, Task, as_stated, mapped, task_on
 from silicast.core.errors import SilicastError

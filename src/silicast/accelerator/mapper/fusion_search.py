@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
-from silicast.accelerator.counting.cost import Objective
+from silicast.accelerator.counting.cost import Objective, objective_value
 from silicast.accelerator.counting.einsum import EinsumTensor
 from silicast.accelerator.counting.neighbours import Pair
 from silicast.accelerator.design.architecture import Architecture, Memory
@@ -119,11 +119,6 @@ class Fused:
             for action in ("reads", "fills", "updates")
         )
         return (before - sum(self.cost.words(0).values())) * bytes_
-
-
-def objective_value(objective: Objective, energy: float, cycles: float) -> float:
-    """What is made small, of energy in pJ and cycles."""
-    return {"energy": energy, "latency": cycles, "edp": energy * cycles}[objective]
 
 
 def best_fusion(

@@ -7,12 +7,11 @@ import tempfile
 from pathlib import Path
 from typing import ClassVar, final
 
-from silicast.accelerator.counting.cost import Objective
+from silicast.accelerator.counting.cost import Objective, objective_value
 from silicast.accelerator.counting.einsum import Einsum, EinsumTensor
 from silicast.accelerator.design.architecture import Architecture, FanOut, Memory
 from silicast.accelerator.design.architecture_file import find_design
 from silicast.accelerator.foreign.reader import Hardware
-from silicast.accelerator.mapper.fusion_search import objective_value
 from silicast.accelerator.peers.peer import PEERS, Peer, PeerAnswer, called
 from silicast.core.errors import unsupported
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import msgspec
+
 from silicast.core.decode import Strict
 
 
@@ -127,3 +129,11 @@ class MemoryTable(Strict, frozen=True):
     def reads_host(self) -> bool:
         """Whether the device computes with weights of its host's memory."""
         return self.host_weights is not None and self.host_weights.gib > 0.0
+
+    def with_host_weights(self, gib: float) -> MemoryTable:
+        """The same with so much of each device's weights in the host's memory; it must be able to
+        compute with them.
+        """
+        assert self.host_weights is not None
+        held = msgspec.structs.replace(self.host_weights, gib=gib)
+        return msgspec.structs.replace(self, host_weights=held)

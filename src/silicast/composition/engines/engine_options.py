@@ -230,14 +230,12 @@ def _offload(name: str, field: str) -> Callable[[Engine, Any], Engine]:
 
 
 def _cpu_offload_gb(engine: Engine, value: Any) -> Engine:
-    name, table = "cpu_offload_gb", engine.memory.host_weights
+    name = "cpu_offload_gb"
     gib = _number(name, value, 0, MOST, whole=False)
-    if table is None:
+    if engine.memory.host_weights is None:
         text = f"{engine.name} keeps no weights in the host's memory"
         raise unsupported(text, f"engine.options.{name}", "leave it out")
-    held = msgspec.structs.replace(table, gib=gib)
-    memory = msgspec.structs.replace(engine.memory, host_weights=held)
-    return msgspec.structs.replace(engine, memory=memory)
+    return msgspec.structs.replace(engine, memory=engine.memory.with_host_weights(gib))
 
 
 def _served(engine: Engine, name: str, **fields: Any) -> Engine:

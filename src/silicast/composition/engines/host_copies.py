@@ -18,6 +18,7 @@ import numpy as np
 
 from silicast.composition.step.machine import Machine
 from silicast.core.errors import SilicastError
+from silicast.core.numerics import F64
 from silicast.core.prediction import Z90
 from silicast.hardware.host import Host
 from silicast.workload.graphs.op import OpBatch
@@ -90,8 +91,6 @@ def memory_bytes_per_s(machine: Machine) -> float:
 
 def host_times(batch: OpBatch, machine: Machine) -> CollectiveTimes:
     """Times of copies, or of updates, of so many bytes."""
-    from silicast.communication.collective import CollectiveTimes
-
     size = np.asarray(batch.dims["bytes"], dtype=np.float64)
     table = machine.engine.parallel
     peak = memory_bytes_per_s(machine)
@@ -99,15 +98,29 @@ def host_times(batch: OpBatch, machine: Machine) -> CollectiveTimes:
     if batch.family == HOST_COPY:
         peak = copy_bytes_per_s(machine)
         reached = peak * table.host_link_share
-    estimate, bound = size / reached, size / peak
-    spread = math.exp(Z90 * LOG_SD)
+    bound = size / peak
+    return times_with_host(size / reached, bound, {RESOURCE[batch.family]: bound}, LOG_SD)
+
+
+def times_with_host(
+    estimate: F64, bound: F64, resource_s: dict[str, F64], log_sd: float
+) -> CollectiveTimes:
+    """Times of work that depends on a host, seconds, shape (n,).
+
+    Args:
+        resource_s: what the work occupies at its peak rate -> seconds.
+        log_sd: between hosts, common to all such work.
+    """
+    from silicast.communication.collective import CollectiveTimes
+
+    spread = math.exp(Z90 * log_sd)
     return CollectiveTimes(
         estimate_s=estimate,
         p05_s=np.maximum(estimate / spread, bound),
         p95_s=estimate * spread,
         bound_s=bound,
-        resource_s={RESOURCE[batch.family]: bound},
-        shared_log_sd={"host_link": LOG_SD},
-        independent_log_sd=size * 0.0,
-        choice=("",) * len(size),
+        resource_s=resource_s,
+        shared_log_sd={"host_link": log_sd},
+        independent_log_sd=np.zeros_like(estimate),
+        choice=("",) * len(estimate),
     )

@@ -26,7 +26,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from silicast.composition.engines.host_copies import copy_bytes_per_s, link_bytes_per_s
+from silicast.composition.engines.host_copies import (
+    copy_bytes_per_s,
+    link_bytes_per_s,
+    times_with_host,
+)
 from silicast.composition.step.machine import Machine
 from silicast.core.dtypes import RECIPES
 from silicast.core.errors import SilicastError
@@ -126,7 +130,11 @@ def _tensors(family: str, variant: Variant, sizes: Mapping[str, Any]) -> Any:
         count = matrices * each * sizes["experts"] // sizes["ep"]
     else:
         count = sizes["n"] * sizes["k"] * sizes.get("batch", 1)
-    return count * (RECIPES[variant.dtype].weight_bits / 8.0)
+    return count * _element_bytes(variant)
+
+
+def _element_bytes(variant: Variant) -> float:
+    return RECIPES[variant.dtype].weight_bits / 8.0
 
 
 def _held(node: Node) -> Node:
@@ -196,7 +204,7 @@ def held_times(
     host_s, link_s = np.array(bound), np.zeros_like(bound)
     if batch.family != "attention_decode":
         on_device = timed(plain, device)
-        copied = _weight_bytes(plain) / link_bytes_per_s(machine)
+        copied = _met_bytes(plain) / link_bytes_per_s(machine)
         fetched = copied / machine.engine.parallel.host_link_share + on_device.estimate_s
         tokens = plain.dims["tokens" if batch.family in EXPERTS else "m"]
         few = tokens < table.copies_from_tokens
@@ -221,8 +229,6 @@ def _fetched_times(batch: OpBatch, machine: Machine, on_device: KernelTimes) -> 
     """Times of ops that the device runs with weights in the host's memory, as of
     :func:`held_times`.
     """
-    from silicast.communication.collective import CollectiveTimes
-
     table = machine.engine.memory.host_weights
     assert table is not None
     copied = table.read == "copied"
@@ -231,17 +237,7 @@ def _fetched_times(batch: OpBatch, machine: Machine, on_device: KernelTimes) -> 
     one, quick = on_device.estimate_s, on_device.bound_s
     estimate = reached_s + one if copied else np.maximum(reached_s, one)
     bound = moved_s + quick if copied else np.maximum(moved_s, quick)
-    spread = math.exp(Z90 * LOG_SD)
-    return CollectiveTimes(
-        estimate_s=estimate,
-        p05_s=np.maximum(estimate / spread, bound),
-        p95_s=estimate * spread,
-        bound_s=bound,
-        resource_s={"host_link": moved_s},
-        shared_log_sd={"host_link": LOG_SD},
-        independent_log_sd=np.zeros_like(estimate),
-        choice=("",) * len(estimate),
-    )
+    return times_with_host(estimate, bound, {"host_link": moved_s}, LOG_SD)
 
 
 def _all_bytes(batch: OpBatch) -> F64:
@@ -251,6 +247,10 @@ def _all_bytes(batch: OpBatch) -> F64:
 
 def _met_bytes(batch: OpBatch) -> F64:
     """Of weights of an op on one rank, those that tokens of a step meet, shape (n,)."""
+    if batch.family in EXPERTS:
+        from silicast.kernels.experts.quantized_moe import stored_expert_weights
+
+        return stored_expert_weights(batch) * _element_bytes(batch.variant)
     if batch.family != "moe":
         return _all_bytes(batch)
     from silicast.kernels.experts.moe import distribution_of
@@ -260,18 +260,6 @@ def _met_bytes(batch: OpBatch) -> F64:
     sizes = (np.asarray(dims[name]) for name in ("tokens", "experts", "topk", "ep"))
     loads = busiest_loads(distribution_of(batch.variant), *sizes)
     return _all_bytes(batch) * loads.experts_hit() / loads.experts()
-
-
-def _weight_bytes(batch: OpBatch) -> F64:
-    """Of stored weights, those that the tokens of a step meet, shape (n,)."""
-    bytes_each = RECIPES[batch.variant.dtype].weight_bits / 8.0
-    if batch.family in EXPERTS:
-        from silicast.kernels.experts.quantized_moe import stored_expert_weights
-
-        return stored_expert_weights(batch) * bytes_each
-    dims = batch.dims
-    count = dims["n"] * dims["k"] * dims.get("batch", 1)
-    return count.astype(np.float64) * bytes_each
 
 
 def _with(batch: OpBatch, variant: Variant) -> OpBatch:

@@ -140,8 +140,7 @@ def weights_on_host(deployment: Deployment, fits: Callable[[Deployment], bool]) 
         return []
 
     def changed(on_device: int) -> Deployment:
-        held = msgspec.structs.replace(table, gib=float(every - on_device))
-        memory = msgspec.structs.replace(engine.memory, host_weights=held)
+        memory = engine.memory.with_host_weights(float(every - on_device))
         other = msgspec.structs.replace(engine, memory=memory)
         return replace(deployment, machine=replace(deployment.machine, engine=other))
 

@@ -224,8 +224,8 @@ def _past_front(deployment: Deployment, clients: int, prompt: int, output: int) 
     share = decoded_s / (first_s + decoded_s)
     tpot_s = step_s + (clients - 1) * share * stretch_s / (output - 1)
     tokens_per_s = clients * output / (first_s + (output - 1) * tpot_s)
-    times_of = (times, *mixed)
-    return _LoopMeans(step_s, prompt_s, first_s, tpot_s, tokens_per_s, times_of, clients)
+    steps = (times, *mixed)
+    return _LoopMeans(step_s, prompt_s, first_s, tpot_s, tokens_per_s, steps, clients)
 
 
 def _with_prompt(

@@ -11,8 +11,9 @@ from typing import Any, final
 import numpy as np
 
 from silicast.composition.engines.engine import BoardTable, Engine, ServingTable
+from silicast.composition.engines.host_copies import link_bytes_per_s
 from silicast.composition.step.machine import Machine
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unsupported
 from silicast.hardware.device import Device
 from silicast.kernels.experts.routing import busiest_loads
 from silicast.workload.models.model import ModelConfig, Precision
@@ -149,18 +150,19 @@ def _host_bytes(machine: Machine) -> int:
     """Of a rank's weights, bytes that the host holds.
 
     Raises:
-        SilicastError: what shares the host's memory holds all itself.
+        SilicastError: no link is known over which the device reads them.
     """
-    table, device = machine.engine.memory.host_weights, machine.device
+    table = machine.engine.memory.host_weights
     if table is None or not table.gib:
         return 0
-    if not ({"pcie", "nvlink_c2c"} & {*device.links} or machine.host.link_gb_per_s):
-        raise SilicastError(
-            f"no link between {device.name} and its host is known",
-            kind="unsupported",
-            field="engine.options.cpu_offload_gb",
-            hint="leave it out, or state host.link_gb_per_s",
-        )
+    try:
+        link_bytes_per_s(machine)
+    except SilicastError as error:
+        raise unsupported(
+            error.message,
+            "engine.options.cpu_offload_gb",
+            "leave it out, or state host.link_gb_per_s",
+        ) from None
     return round(table.gib * GIB)
 
 

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, final
 
 from silicast.core.errors import SilicastError
 from silicast.workload.graphs.graph import Graph
+from silicast.workload.networks.network_config import class_in, size_in
 from silicast.workload.networks.network_nodes import NetworkNodes
 
 CLASSES = ("WhisperForConditionalGeneration", "WhisperModel")
@@ -84,8 +85,7 @@ def encoder_of(config: Mapping[str, Any], field: str = "model") -> AudioEncoder:
     Raises:
         SilicastError: another class, or sizes that are none or do not fit each other.
     """
-    stated = config.get("architectures") or [""]
-    kind = str(stated[0]) if isinstance(stated, list) else ""
+    kind = class_in(config)
     if kind not in CLASSES:
         raise SilicastError(
             f"no model of the audio encoder {kind!r:.60}",
@@ -94,26 +94,20 @@ def encoder_of(config: Mapping[str, Any], field: str = "model") -> AudioEncoder:
             hint=f"architectures: one of {', '.join(CLASSES)}",
         )
 
-    def number(name: str, usual: int) -> int:
-        value = config.get(name, usual)
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= 1 << 20:
-            raise SilicastError(
-                f"expected a whole number from 1 to 1048576, found {value!r:.40}",
-                field=f"{field}.{name}",
-            )
-        return value
+    def size(name: str, usual: int) -> int:
+        return size_in(config, name, usual, field)
 
-    hidden, heads = number("d_model", 1280), number("encoder_attention_heads", 20)
+    hidden, heads = size("d_model", 1280), size("encoder_attention_heads", 20)
     if hidden % heads:
         raise SilicastError(
             f"{heads} heads do not divide a width of {hidden}",
             field=f"{field}.encoder_attention_heads",
         )
     return AudioEncoder(
-        number("encoder_layers", 32),
+        size("encoder_layers", 32),
         hidden,
-        number("encoder_ffn_dim", 5120),
+        size("encoder_ffn_dim", 5120),
         heads,
-        number("num_mel_bins", 128),
-        number("max_source_positions", 1500),
+        size("num_mel_bins", 128),
+        size("max_source_positions", 1500),
     )

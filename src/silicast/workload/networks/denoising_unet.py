@@ -49,6 +49,8 @@ class DenoisingUNet:
     text_tokens: int = 77
     added_width: int = 0
 
+    guided: ClassVar[bool] = True
+    """Each step is usually evaluated with the prompt and without."""
     PIXELS: ClassVar[int] = 8
     """Of the image a side that a latent pixel stands for."""
 

@@ -13,6 +13,7 @@ from typing import Any, final
 
 from silicast.core.errors import SilicastError
 from silicast.workload.graphs.graph import Graph
+from silicast.workload.networks.network_config import class_in
 from silicast.workload.networks.network_nodes import NetworkNodes
 
 CLASSES = ("FluxTransformer2DModel", "SD3Transformer2DModel")
@@ -29,7 +30,8 @@ class DiffusionTransformer:
         text_width: of a token of the text encoder; text_tokens: of a prompt.
         pixels: of the image a side that one token stands for.
         rotates: positions are rotations of queries and keys, which are normed.
-        guided: without distilled guidance, each step runs twice: with the prompt and without.
+        guided: each step is usually evaluated with the prompt and without; not where guidance is
+            distilled into the network.
     """
 
     double: int
@@ -58,7 +60,7 @@ class DiffusionTransformer:
 
     def graph(
         self,
-        batch: int,
+        inputs: int,
         tokens: int,
         dtype: str,
         *,
@@ -66,35 +68,35 @@ class DiffusionTransformer:
         cached: bool = False,
         gpus: int = 1,
     ) -> Graph:
-        """One evaluation for so many images of ``tokens`` tokens each, on one of its devices.
+        """One evaluation of so many latent images of ``tokens`` tokens each, on one of its devices.
 
         Args:
+            inputs: with guidance, twice the images.
             fused: a compiler joins pointwise operations.
             cached: only the first block is run; the others reuse what the step before has left.
             gpus: that share the tokens out (heads in attention).
         """
-        images = batch * (2 if self.guided else 1)
         both = tokens + self.text_tokens
         text = -(-self.text_tokens // gpus)
         tokens = -(-tokens // gpus)
         nodes, wide = NetworkNodes(dtype), self.hidden
-        nodes.linear("image_in", images * tokens, wide, self.channels)
-        nodes.linear("text_in", images * text, wide, self.text_width)
-        nodes.linear("time_in", images, wide, 256)
-        nodes.linear("time_out", images, wide, wide)
+        nodes.linear("image_in", inputs * tokens, wide, self.channels)
+        nodes.linear("text_in", inputs * text, wide, self.text_width)
+        nodes.linear("time_in", inputs, wide, 256)
+        nodes.linear("time_out", inputs, wide, wide)
         blocks = [nodes.block("embedding")]
-        self._stream(nodes, "image", images, tokens, fused=fused)
-        self._stream(nodes, "text", images, text, fused=fused)
-        nodes.pointwise("join", "copy", 3 * images * (tokens + text) * wide)
-        nodes.spread_attention("attention", images, self.heads, self.head, both, gpus)
-        self._after(nodes, "image", images * tokens, fused=fused)
-        self._after(nodes, "text", images * text, fused=fused)
+        self._stream(nodes, "image", inputs, tokens, fused=fused)
+        self._stream(nodes, "text", inputs, text, fused=fused)
+        nodes.pointwise("join", "copy", 3 * inputs * (tokens + text) * wide)
+        nodes.spread_attention("attention", inputs, self.heads, self.head, both, gpus)
+        self._after(nodes, "image", inputs * tokens, fused=fused)
+        self._after(nodes, "text", inputs * text, fused=fused)
         blocks.append(nodes.block("double", 1 if cached else self.double))
         if self.single and not cached:
-            self._together(nodes, images, both, gpus, fused=fused)
+            self._together(nodes, inputs, both, gpus, fused=fused)
             blocks.append(nodes.block("single", self.single))
-        rows = images * tokens
-        nodes.linear("last_modulation", images, 2 * wide, wide)
+        rows = inputs * tokens
+        nodes.linear("last_modulation", inputs, 2 * wide, wide)
         nodes.norm("last_norm", rows, wide)
         nodes.modulated("last_scale", rows * wide, residual=False, fused=fused)
         nodes.linear("image_out", rows, self.channels, wide)
@@ -154,8 +156,7 @@ def transformer_of(config: Mapping[str, Any], field: str = "model") -> Diffusion
     Raises:
         SilicastError: another class, or a number that is missing or none.
     """
-    stated = config.get("architectures") or [config.get("_class_name", "")]
-    kind = str(stated[0]) if isinstance(stated, list) and stated else ""
+    kind = class_in(config)
     if kind not in CLASSES:
         raise SilicastError(
             f"no model of the network {kind or config.get('model_type', '')!r:.60}",

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, final
 
 from silicast.core.errors import SilicastError
 from silicast.workload.graphs.graph import Graph
+from silicast.workload.networks.network_config import class_in
 from silicast.workload.networks.network_nodes import NetworkNodes
 
 CLASS = "AutoencoderKL"
@@ -91,8 +92,7 @@ def decoder_of(config: Mapping[str, Any], field: str = "model") -> ImageDecoder:
     Raises:
         SilicastError: another class, or sizes that are none.
     """
-    stated = config.get("architectures") or [config.get("_class_name", "")]
-    kind = str(stated[0]) if isinstance(stated, list) and stated else ""
+    kind = class_in(config)
     if kind != CLASS:
         raise SilicastError(
             f"no model of the image decoder {kind!r:.60}",

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 from silicast.core.errors import SilicastError
 from silicast.workload.graphs.graph import Graph
+from silicast.workload.networks.network_config import size_in
 from silicast.workload.networks.network_nodes import NetworkNodes
 
 CLASS = "WanTransformer3DModel"
@@ -38,6 +39,9 @@ class VideoTransformer:
     patch: tuple[int, int, int]
     text_width: int
     text_tokens: int = 512
+
+    guided: ClassVar[bool] = True
+    """Each step is usually evaluated with the prompt and without."""
 
     @property
     def hidden(self) -> int:
@@ -125,14 +129,8 @@ def wan_of(config: Mapping[str, Any], field: str = "model") -> VideoTransformer:
         SilicastError: a number that is none.
     """
 
-    def number(name: str, usual: int) -> int:
-        value = config.get(name, usual)
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= 1 << 20:
-            raise SilicastError(
-                f"expected a whole number from 1 to 1048576, found {value!r:.40}",
-                field=f"{field}.{name}",
-            )
-        return value
+    def size(name: str, usual: int) -> int:
+        return size_in(config, name, usual, field)
 
     patch = config.get("patch_size", [1, 2, 2])
     whole = isinstance(patch, list) and all(type(each) is int and 0 < each <= 64 for each in patch)
@@ -143,11 +141,11 @@ def wan_of(config: Mapping[str, Any], field: str = "model") -> VideoTransformer:
             hint="patch_size = [1, 2, 2]",
         )
     return VideoTransformer(
-        layers=number("num_layers", 40),
-        heads=number("num_attention_heads", 40),
-        head=number("attention_head_dim", 128),
-        inner=number("ffn_dim", 13824),
-        channels=number("in_channels", 16),
+        layers=size("num_layers", 40),
+        heads=size("num_attention_heads", 40),
+        head=size("attention_head_dim", 128),
+        inner=size("ffn_dim", 13824),
+        channels=size("in_channels", 16),
         patch=(patch[0], patch[1], patch[2]),
-        text_width=number("text_dim", 4096),
+        text_width=size("text_dim", 4096),
     )

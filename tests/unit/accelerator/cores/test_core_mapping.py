@@ -13,13 +13,13 @@ import pytest
 from silicast.accelerator.cores import core_mapping
 from silicast.accelerator.cores.core_file import CoreSystem, read_cores, wrong_cores
 from silicast.accelerator.cores.core_mapping import (
-    AssignmentSearch,
     CoreWork,
     MappedCores,
+    _AssignmentSearch,
     mapped_cores,
     schedule_of,
 )
-from silicast.accelerator.cores.core_schedule import CoreTask, scheduled
+from silicast.accelerator.cores.core_schedule import CoreJob, scheduled
 from silicast.accelerator.cores.layer_graph import GraphLayer, LayerGraph, read_layer_graph
 from silicast.accelerator.counting.cost import Objective
 from silicast.accelerator.counting.einsum import matmul
@@ -156,19 +156,19 @@ def test_memory_that_both_want_is_shared() -> None:
     """Both want 0.75 of it and get half: a needs 2 / (2/3) = 3 s, b has done 3 of its 4.5 s then
     and runs the other 4 - 2 = 2 s alone.
     """
-    jobs = [CoreTask(2.0, "x", {"dram": 0.75}), CoreTask(4.0, "y", {"dram": 0.75})]
+    jobs = [CoreJob(2.0, "x", {"dram": 0.75}), CoreJob(4.0, "y", {"dram": 0.75})]
     assert [each.end for each in scheduled(jobs)] == pytest.approx([3.0, 5.0])
 
 
 def test_who_wants_little_is_not_slowed() -> None:
-    jobs = [CoreTask(1.0, "x", {"dram": 0.1}), CoreTask(1.0, "y", {"dram": 1.2})]
+    jobs = [CoreJob(1.0, "x", {"dram": 0.1}), CoreJob(1.0, "y", {"dram": 1.2})]
     one, other = scheduled(jobs)
     assert one.end == pytest.approx(1.0)  # 0.9 of 1.2 is three quarters; then 1 of 1.2
     assert other.end == pytest.approx(1.0 + 0.25 * 1.2)
 
 
 def test_the_longest_way_goes_first() -> None:
-    jobs = [CoreTask(1.0, "x"), CoreTask(1.0, "x"), CoreTask(5.0, "y", after=(1,))]
+    jobs = [CoreJob(1.0, "x"), CoreJob(1.0, "x"), CoreJob(5.0, "y", after=(1,))]
     assert [each.end for each in scheduled(jobs)] == [2.0, 1.0, 6.0]
 
 
@@ -184,11 +184,11 @@ def test_layers_that_a_memory_does_not_hold_are_put_elsewhere(tmp_path: Path) ->
         mapped_cores(replace(system, memories=none), graph)
 
 
-def _random_work(system: CoreSystem, rng: random.Random, some: CoreWork) -> CoreWork:
+def _random_work(rng: random.Random, some: CoreWork) -> CoreWork:
     return replace(
         some, seconds=rng.uniform(1, 9) * NS, energy_pj=rng.uniform(1, 9) * 1e4,
         left_bytes=float(rng.randint(1, 400)), left_words=rng.randint(1, 400),
-        memory_bytes=0.0 * len(system.cores),
+        memory_bytes=0.0,
     )  # fmt: skip
 
 
@@ -211,8 +211,8 @@ def test_bounds_are_below_every_assignment(
             before = range(n - 1, n) if chain else sorted(rng.sample(range(n), min(n, 2)))
             after = tuple(each for each in before if each >= 0)
             layers.append(GraphLayer(str(n), matmul(m=1, n=1, k=1), after))
-        works = tuple(tuple(_random_work(system, rng, some) for _ in range(2)) for _ in layers)
-        result = AssignmentSearch(system, LayerGraph(tuple(layers), {}), objective, works).run()
+        works = tuple(tuple(_random_work(rng, some) for _ in range(2)) for _ in layers)
+        result = _AssignmentSearch(system, LayerGraph(tuple(layers), {}), objective, works).run()
         values = []
         for cores in itertools.product(range(2), repeat=6):
             schedule = schedule_of(system, layers, works, cores)

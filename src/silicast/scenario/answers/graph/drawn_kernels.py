@@ -15,10 +15,10 @@ def drawn_kernels(requested: RequestedPass) -> list[dict[str, Any]]:
 
     Returns:
         ``name`` and ``op`` of a kernel, ``joined`` (names of operators that it runs besides),
-        ``waits`` (indices of rows) and ``us``, the predicted time with that of what is joined.
+        ``waits`` (positions of rows) and ``us``, the predicted time with that of what is joined.
 
     Raises:
-        SilicastError: kind "limit": more than :data:`MOST_DRAWN`, or layers that repeat.
+        SilicastError: kind "limit": more than :data:`MOST_DRAWN` run.
     """
     line = requested.program.timeline
     runs = requested.program.model.graph.executions
@@ -31,18 +31,19 @@ def drawn_kernels(requested: RequestedPass) -> list[dict[str, Any]]:
         )
     took = ((line.end_s - line.start_s) * 1e6).tolist()
     rows: list[dict[str, Any]] = []
-    row_of: dict[int, int] = {}
+    row_at: dict[int, int] = {}
     named: dict[str, int] = {}
+    operators: dict[str, list[str]] = {}
+    for operator, kernel in requested.joined.items():
+        operators.setdefault(kernel, []).append(operator)
     for index, run in enumerate(runs.sequence):
         host = requested.joined.get(run.node.name)
         if host is not None:  # moves what the joined operator reads besides, in its kernel
-            row_of[index] = named[host]
+            row_at[index] = named[host]
             rows[named[host]]["us"] += took[index]
             continue
-        row_of[index] = named[run.node.name] = len(rows)
-        waits = sorted({row_of[each] for each in runs.waits[index]})
-        row = {"name": run.node.name, "op": run.node.op.family, "joined": []}
-        rows.append({**row, "waits": waits, "us": took[index]})
-    for operator, host in requested.joined.items():
-        rows[named[host]]["joined"].append(operator)
+        row_at[index] = named[run.node.name] = len(rows)
+        waits = sorted({row_at[each] for each in runs.waits[index]})
+        row = {"name": run.node.name, "op": run.node.op.family, "waits": waits, "us": took[index]}
+        rows.append({**row, "joined": operators.get(run.node.name, [])})
     return rows

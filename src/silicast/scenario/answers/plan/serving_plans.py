@@ -328,7 +328,7 @@ class _PlanChoice:
         for each in tried:
             for plan in with_fewer(each.plan):
                 if plan.gpus < best.plan.gpus and plan.excess:
-                    point = _with_errors_of(known, {plan.excess.of: plan.excess.ratio})
+                    point = _with_errors_of(known, {plan.excess.metric: plan.excess.ratio})
                     fewer.setdefault((plan.label, plan.gpus), point)
         if not fewer:
             return None
@@ -354,7 +354,7 @@ class _PlanChoice:
             ratios = {n: ms / self._objective.limit(n) for n, ms in tried.statistics.items()}
             return ratios | ({RATE: tried.late} if tried.late else {})
         excess = tried.plan.excess
-        return {excess.of: excess.ratio} if excess else {}
+        return {excess.metric: excess.ratio} if excess else {}
 
     def _preference(self, tried: _JudgedPlan, confidence: float) -> tuple[float, ...]:
         """Of plans that keep the objective the fewest devices; of others the nearest to it."""

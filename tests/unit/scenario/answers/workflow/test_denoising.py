@@ -24,6 +24,16 @@ WAN = {
 }
 
 
+SD3 = {
+    "architectures": ["SD3Transformer2DModel"],
+    "num_layers": 2,
+    "num_attention_heads": 4,
+    "attention_head_dim": 64,
+    "in_channels": 16,
+}
+FLUX = SD3 | {"architectures": ["FluxTransformer2DModel"], "num_single_layers": 2}
+
+
 def denoised(model: Any, pool: dict[str, Any] | None = None, **fields: Any) -> Answer | Refusal:
     stage = {"pool": "gpu", "work": "denoise", "resolution": [1024, 1024], **fields}
     pools = {"gpu": {"device": "H100", "model": model, "engine": "torch-compile", **(pool or {})}}
@@ -36,12 +46,14 @@ def metric(reply: Answer | Refusal, name: str = "e2e_mean_ms") -> float:
     return reply.metrics[name].estimate
 
 
-def test_guidance_is_twice_the_images() -> None:
-    """A step of two images without it is one of one image with it; left out, it is on."""
-    both = metric(denoised(UNET))
-    assert metric(denoised(UNET, guidance=True)) == both
-    assert metric(denoised(UNET, guidance=False, items=2, max_batch=2)) == both
-    assert metric(denoised(UNET, guidance=False)) < both
+@pytest.mark.parametrize(
+    ("model", "usual"), [(UNET, True), (WAN, True), (SD3, True), (FLUX, False)]
+)
+def test_guidance_is_twice_the_images(model: dict[str, Any], usual: bool) -> None:
+    """A step of two images without it is one of one image with it; left out, it is as usual."""
+    one, both = (metric(denoised(model, guidance=each)) for each in (False, True))
+    assert metric(denoised(model, guidance=False, items=2, max_batch=2)) == both > one
+    assert metric(denoised(model)) == (both if usual else one)
 
 
 def test_cached_steps_follow_whole_ones() -> None:

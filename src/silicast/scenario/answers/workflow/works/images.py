@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, ClassVar, final
 
 import msgspec
@@ -22,10 +21,13 @@ from silicast.scenario.resolving.deployments import machine_of
 from silicast.scenario.schema import ParallelTable
 from silicast.workload.graphs.graph import Graph
 from silicast.workload.networks import denoising_unet, video_transformer
-from silicast.workload.networks.diffusion_transformer import transformer_of
+from silicast.workload.networks.denoising_unet import DenoisingUNet
+from silicast.workload.networks.diffusion_transformer import DiffusionTransformer, transformer_of
 from silicast.workload.networks.image_decoder import decoder_of
 from silicast.workload.networks.image_encoder import ImageEncoder, encoder_of
+from silicast.workload.networks.network_config import class_in
 from silicast.workload.networks.vector_index import workflow_constants
+from silicast.workload.networks.video_transformer import VideoTransformer
 
 MOST = 8
 """Images of a pass where the stage states no ``max_batch``."""
@@ -86,7 +88,7 @@ class Denoise(StageWork):
 
     def work(self, stage: StageContext) -> NetworkPasses:
         config, (height, width) = _network(stage, "FluxTransformer2DModel", "num_layers = 19")
-        field, kind = f"pools.{stage.pool[0]}.model", _class_of(config)
+        field, kind = f"pools.{stage.pool[0]}.model", class_in(config)
         table, gpus = stage.table, _devices(stage)
         if table.frames > 1 and kind != video_transformer.CLASS:
             raise stage.error(f"{kind} makes images", "frames", video_transformer.CLASS)
@@ -97,34 +99,28 @@ class Denoise(StageWork):
                 field=f"pools.{stage.pool[0]}.parallel.cp",
                 hint="one device a replica; count = N serves N at once",
             )
-        remark = f"{stage.name}: diffusion networks were not measured step by step"
-        run: Callable[..., Graph]
+        network: DenoisingUNet | VideoTransformer | DiffusionTransformer
+        heads = gpus
         if kind == denoising_unet.CLASS:
-            unet = denoising_unet.unet_of(config, field)
-            side, times = unet.latent(height, width), 1 if table.guidance is False else 2
+            network = unet = denoising_unet.unet_of(config, field)
+            side = unet.latent(height, width)
+            tokens = side[0] * side[1]
 
-            def run(images: int, *, fused: bool) -> Graph:  # noqa: ARG001
-                return unet.graph(images * times, side, "bf16", cached=table.cached)
-
-            return _passes(stage, side[0] * side[1], run, remark)
-        if kind == video_transformer.CLASS:
-            video = video_transformer.wan_of(config, field)
-            tokens, heads = video.video_tokens(table.frames, height, width), video.heads
-            doubled = 1 if table.guidance is False else 2
-
-            def run(images: int, *, fused: bool) -> Graph:
-                return video.graph(
-                    images * doubled, tokens, "bf16", fused=fused, cached=table.cached, gpus=gpus
-                )
+            def run(inputs: int, *, fused: bool) -> Graph:  # noqa: ARG001
+                return unet.graph(inputs, side, "bf16", cached=table.cached)
         else:
-            network = transformer_of(config, field)
-            if table.guidance is not None:
-                network = replace(network, guided=table.guidance)
-            tokens, heads = network.image_tokens(height, width), network.heads
+            transformer: VideoTransformer | DiffusionTransformer
+            if kind == video_transformer.CLASS:
+                transformer = video_transformer.wan_of(config, field)
+                tokens = transformer.video_tokens(table.frames, height, width)
+            else:
+                transformer = transformer_of(config, field)
+                tokens = transformer.image_tokens(height, width)
+            network, heads = transformer, transformer.heads
 
-            def run(images: int, *, fused: bool) -> Graph:
-                return network.graph(
-                    images, tokens, "bf16", fused=fused, cached=table.cached, gpus=gpus
+            def run(inputs: int, *, fused: bool) -> Graph:
+                return transformer.graph(
+                    inputs, tokens, "bf16", fused=fused, cached=table.cached, gpus=gpus
                 )
 
         if heads % gpus:
@@ -133,7 +129,13 @@ class Denoise(StageWork):
                 field=f"pools.{stage.pool[0]}.parallel.cp",
                 hint=f"a divisor of {heads}",
             )
-        return _passes(stage, tokens, run, remark, gpus)
+        guided = network.guided if table.guidance is None else table.guidance
+
+        def graph(images: int, *, fused: bool) -> Graph:
+            return run(2 * images if guided else images, fused=fused)
+
+        remark = f"{stage.name}: diffusion networks were not measured step by step"
+        return _passes(stage, tokens, graph, remark, gpus)
 
 
 def _devices(stage: StageContext) -> int:
@@ -152,11 +154,6 @@ def _devices(stage: StageContext) -> int:
             hint="cp = N (Ulysses), or count = N replicas",
         )
     return degrees.cp
-
-
-def _class_of(config: dict[str, Any]) -> str:
-    stated = config.get("architectures") or [config.get("_class_name", "")]
-    return str(stated[0]) if isinstance(stated, list) and stated else ""
 
 
 @register
