@@ -8,7 +8,8 @@ command runs in this process, under limits of CPU seconds and of memory. Counted
 (status 70, or an exception), tracebacks in what is printed, runs over the limit of seconds or of
 memory, refusals that are not one line. COUNT mutations a format (10,000 take hours; they are
 drawn from fixed seeds). ``--first`` goes on where another run ended, and what that run counted is
-added; the result is written after every format. The exit status is 1 if one is counted.
+added; the result is written after every format. The exit status is 1 if one is counted. ONNX files
+and exported programs (``.pt2``) are among the formats where onnx and torch are installed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ import signal
 import sys
 import tempfile
 import time
+import zipfile
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +44,7 @@ COUNT, SECONDS, MORE_MEMORY_MB = 1_000, 5.0, 500
 RESULT = Path(__file__).parent / "results" / "mutated_files.json"
 ROOT = Path(__file__).parents[1]
 CATALOG = ROOT / "src" / "silicast" / "catalog"
+PROGRAM = "graph {} --device h100 --batch 4"
 INFER = "infer --batch 1 --input-len 64 --output-len 4"
 PRINTED = (
     "import {} -o out.jsonl --device h100 --set model=Llama-3.1-8B --set engine.name=vllm "
@@ -214,7 +218,56 @@ def formats() -> Formats:
             ".toml",
             "run {}",
         ),
+        **_of_packages(),
     }
+
+
+def _of_packages() -> Formats:
+    """Programs that only what is installed for them can write and read."""
+    written: Formats = {}
+    if find_spec("onnx"):
+        written["onnx"] = (_onnx(), ".onnx", PROGRAM)
+    if find_spec("torch"):
+        written["pt2"] = (_exported(), ".pt2", PROGRAM)
+    return written
+
+
+def _onnx() -> bytes:
+    """A convolution, a product and what stands around them, of an open batch."""
+    import numpy as np
+    from onnx import TensorProto, helper, numpy_helper
+
+    def value(name: str, *shape: Any) -> Any:
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+    sizes = {"filters": (4, 3, 3, 3), "matrix": (4 * 8 * 8, 32)}
+    nodes = [
+        helper.make_node("Conv", ["image", "filters"], ["conv"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["conv"], ["relu"]),
+        helper.make_node("Flatten", ["relu"], ["flat"]),
+        helper.make_node("MatMul", ["flat", "matrix"], ["product"]),
+        helper.make_node("Softmax", ["product"], ["shares"]),
+    ]
+    weights = [
+        numpy_helper.from_array(np.zeros(shape, np.float32), name) for name, shape in sizes.items()
+    ]
+    image, shares = value("image", "batch", 3, 8, 8), value("shares", "batch", 32)
+    graph = helper.make_graph(nodes, "net", [image], [shares], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    content: bytes = model.SerializeToString()
+    return content
+
+
+def _exported() -> bytes:
+    """Two products of an open batch, exported."""
+    import torch
+
+    layers = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 4))
+    batch = torch.export.Dim("batch", min=2, max=64)
+    program = torch.export.export(layers, (torch.zeros(4, 8),), dynamic_shapes=({0: batch},))
+    out = io.BytesIO()
+    torch.export.save(program, out)
+    return out.getvalue()
 
 
 def _calibration(lines: bytes) -> bytes:
@@ -228,10 +281,27 @@ def _calibration(lines: bytes) -> bytes:
 
 
 def mutated(content: bytes, draw: random.Random) -> bytes:
-    """One to three mutations of a file."""
+    """One to three mutations of a file; of an archive, half the time of one of its members, whose
+    checksum is then right.
+    """
+    if content.startswith(b"PK") and draw.random() < 0.5:
+        return _member(content, draw)
     for _ in range(draw.choice((1, 1, 1, 2, 3))):
         content = draw.choice(MUTATIONS)(content, draw)
     return content
+
+
+def _member(content: bytes, draw: random.Random) -> bytes:
+    """An archive with a mutated member: the longest mostly, which is its graph."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = {info: archive.read(info) for info in archive.infolist()}
+    longest = max(members, key=lambda info: len(members[info]))
+    chosen = longest if draw.random() < 0.8 else draw.choice(list(members))
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for info, member in members.items():
+            archive.writestr(info, mutated(member, draw) if info is chosen else member)
+    return out.getvalue()
 
 
 def _span(content: bytes, draw: random.Random, most: int) -> tuple[int, int]:

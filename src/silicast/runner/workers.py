@@ -188,6 +188,7 @@ class Workers:
             while not self._is_over:
                 self._give()
                 yield from self._in_order()
+                self._give()  # answers that were handed on make room: else all may be idle
                 if not self._is_over:
                     self._wait()
         finally:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,6 +22,7 @@ from silicast.core.decode import Strict, decode_json
 from silicast.core.errors import SilicastError
 from silicast.core.files import read_bounded, write_atomically
 from silicast.core.naming import normalise
+from silicast.core.plain_data import check_keys, shown
 from silicast.scenario.answer import Belief
 from silicast.validation.submissions import MOST_BYTES, PAGE, Submission
 
@@ -44,7 +45,7 @@ class TruthLine(Strict, frozen=True):
     """
 
     id: str
-    metrics: dict[str, float]
+    metrics: dict[str, Annotated[float, msgspec.Meta(gt=0)]]
     labels: dict[str, str] = {}
 
 
@@ -89,11 +90,15 @@ def commitment_of(path: Path) -> str:
     return hashlib.sha256(read_bounded(path, MOST_BYTES, "a file of truths")).hexdigest()
 
 
-def read_truths(path: Path, commitment: str = "") -> list[TruthLine]:
+def read_truths(path: Path, cases: Collection[str], commitment: str = "") -> list[TruthLine]:
     """Truths, whose hash was published beforehand.
 
+    Args:
+        cases: ids that may stand there.
+
     Raises:
-        SilicastError: unreadable, or of another hash.
+        SilicastError: unreadable, of another hash, of no case, or with an id that is unknown or
+            stands twice.
     """
     if commitment and commitment_of(path) != commitment:
         raise SilicastError(
@@ -102,13 +107,25 @@ def read_truths(path: Path, commitment: str = "") -> list[TruthLine]:
             field="commitment",
             hint="use the file of that commitment",
         )
-    head, *lines = read_bounded(path, MOST_BYTES, "a file of truths").splitlines()
-    decode_json(head, TruthHead, file=str(path), page=PAGE, line=1)
-    return [
-        decode_json(line, TruthLine, file=str(path), page=PAGE, line=number)
-        for number, line in enumerate(lines, 2)
-        if line.strip()
-    ]
+    truths = dict[str, TruthLine]()
+    lines = read_bounded(path, MOST_BYTES, "a file of truths").split(b"\n")
+    for number, line in enumerate(lines, 1):
+        check_keys(line, f"{path}: line {number}")
+        if number == 1:
+            decode_json(line, TruthHead, file=str(path), page=PAGE, line=number)
+        elif line.strip():
+            truth = decode_json(line, TruthLine, file=str(path), page=PAGE, line=number)
+            if truth.id not in cases or truth.id in truths:
+                what = "stands twice" if truth.id in truths else "is of no case"
+                hint = "use the cases that these truths were written with"
+                where = f"line {number}"
+                raise SilicastError(
+                    f"the id {shown(truth.id)} {what}", file=str(path), field=where, hint=hint
+                )
+            truths[truth.id] = truth
+    if not truths:
+        raise SilicastError("has no truths", file=str(path), hint=f"{PAGE} says what makes them")
+    return list(truths.values())
 
 
 def leaderboard(

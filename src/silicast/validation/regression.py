@@ -16,7 +16,7 @@ from silicast.core.decode import decode_json
 from silicast.core.errors import SilicastError
 from silicast.core.files import read_bounded, write_atomically
 from silicast.core.metrics import metric_of
-from silicast.core.plain_data import read_scenario_file
+from silicast.core.plain_data import check_keys, read_scenario_file
 from silicast.runner.batch import run_batch
 from silicast.runner.lines import opened
 from silicast.scenario.answer import Answer, Identity, Refusal, Reply, identity_of, with_id
@@ -151,6 +151,7 @@ def _answers_in(file: Path) -> Iterator[Reply]:
 def _decoded(content: bytes, file: str) -> Iterator[Reply]:
     for number, line in enumerate(content.split(b"\n"), 1):
         if line.strip():
+            check_keys(line, f"{file}: line {number}" if file else "")
             is_answer = decode_json(line, _ReplyKind, file=file, hint=ANEW, line=number).ok
             kind: type[Answer] | type[Refusal] = Answer if is_answer else Refusal
             yield decode_json(line, kind, file=file, hint=ANEW, line=number)

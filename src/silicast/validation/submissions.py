@@ -15,7 +15,7 @@ from silicast.core.decode import Strict, decode, decode_json
 from silicast.core.errors import SilicastError
 from silicast.core.files import read_bounded
 from silicast.core.metrics import metric_of
-from silicast.core.plain_data import parse_json, shown
+from silicast.core.plain_data import check_keys, parse_json, shown
 from silicast.formats.tables import open_table
 from silicast.scenario.answer import Belief
 
@@ -101,12 +101,14 @@ def read_submission(path: Path, cases: list[str]) -> Submission:
     """
     card_path = path.with_suffix(".card.json")
     content = read_bounded(card_path, 1 << 20, "a card", f"{PAGE} says what stands in it")
+    check_keys(content, str(card_path))
     card = decode_json(content, SubmissionCard, file=str(card_path), page=PAGE)
     known, values, refused = set(cases), dict[Key, Belief](), set[str]()
     answered, zeros = set[str](), set[Key]()
-    rows = _answers(path) if path.suffix.casefold() in LINES else _cells(path)
+    is_lines = path.suffix.casefold() in LINES
+    rows = _answers(path) if is_lines else _cells(path)
     for number, identity, metrics in rows:
-        where = f"line {number}"
+        where = f"{'line' if is_lines else 'row'} {number}"
         if identity not in known:
             raise _wrong(path, where, f"no case has the id {shown(identity)}", "copy ids as given")
         if not metrics:
@@ -145,6 +147,7 @@ def _check(path: Path, where: str, metric: str, belief: Belief) -> None:
 
 def _answers(path: Path) -> Iterator[tuple[int, str, Mapping[str, Belief]]]:
     for number, line in _lines(path, "a submission"):
+        check_keys(line, f"{path}: line {number}")
         answer = decode_json(line, AnswerLine, file=str(path), page=PAGE, line=number)
         yield number, str(answer.id), answer.metrics if answer.ok else {}
 
@@ -155,9 +158,8 @@ def _cells(path: Path) -> Iterator[tuple[int, str, Mapping[str, Belief]]]:
         wanted = ("id", "metric", "estimate", *(("p05", "p95") if {"p05", "p95"} & {*row} else ()))
         for name in wanted:
             if name not in row:
-                raise SilicastError(
-                    "no such column", file=str(path), field=name, hint=f"the columns are {COLUMNS}"
-                )
+                where = f"row {number}, {name}"
+                raise _wrong(path, where, "nothing stands there", f"the columns are {COLUMNS}")
         table = _Cells(row, number, path)
         estimate = table.number("estimate")
         low = table.number("p05") if "p05" in row else estimate

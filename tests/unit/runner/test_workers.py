@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 
 import pytest
 
@@ -36,3 +37,33 @@ def test_a_piece_is_as_long_as_leaves_several_for_each_process(
     second, rows = next(pieces)
     assert len(second) == len(rows) == int(seconds / (PIECE_S / 4))
     pieces.close()  # type: ignore[attr-defined]
+
+
+def test_a_case_that_outlasts_all_others_leaves_no_process_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """While one process answers the long case, another answers as many as may wait for it; after
+    it there is room again, although no process is busy then.
+    """
+    monkeypatch.setattr(workers, "ALONE_S", 0.0)
+    monkeypatch.setattr(workers, "MOST_LINES", 1)
+    monkeypatch.setattr(workers, "MOST_AHEAD", 1)
+    traffic = {"arrival": {"kind": "closed", "concurrency": 64}, "requests": 3000}
+    long = {
+        "task": "serving",
+        "model": "Llama-3.1-8B",
+        "device": "h100",
+        "workload": {**traffic, "input_len": 64, "output_len": 256},
+    }
+    rows = [{"id": str(n), **(CASE if n else long)} for n in range(12)]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    found: list[str] = []
+
+    def answer() -> None:
+        pieces = Workers(CaseLines(io.BytesIO(text.encode())), None, [], 2).pieces()
+        found.extend(json.loads(row.line)["id"] for _, answers in pieces for row in answers)
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    thread.join(120.0)  # for ever, where nobody is woken
+    assert found == [str(n) for n in range(12)]

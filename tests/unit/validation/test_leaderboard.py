@@ -66,12 +66,13 @@ def test_what_is_wrong_is_named(rows: str, message: str, tmp_path: Path) -> None
     [
         ("id,metrik,estimate\na,latency_us,2\n", "metric"),
         ("id,metric,estimate,p05\na,latency_us,2,1\n", "p95"),
+        ("id,metric,estimate\na,latency_us\n", "estimate"),
     ],
 )
 def test_a_column_that_is_missing_is_named(text: str, column: str, tmp_path: Path) -> None:
     with pytest.raises(SilicastError) as caught:
         read_submission(_written(tmp_path, text), IDS)
-    assert caught.value.field == column
+    assert caught.value.field == f"row 1, {column}"
 
 
 def test_a_metric_that_reaches_zero_is_not_scored_and_refuses_nothing(tmp_path: Path) -> None:
@@ -81,6 +82,16 @@ def test_a_metric_that_reaches_zero_is_not_scored_and_refuses_nothing(tmp_path: 
     assert one.values == {("a", "latency_us"): Belief(2, 1, 3)}
     assert one.unanswered == ("c",)
     assert "2 metrics reach zero" in one.remarks[1]
+
+
+def test_fields_that_stand_twice_are_refused(tmp_path: Path) -> None:
+    """Which of them counts is not said."""
+    path = _written(tmp_path, '{"id": "a", "id": "b", "ok": false}\n', "lines.jsonl")
+    with pytest.raises(SilicastError, match="line 1: the field 'id' stands twice"):
+        read_submission(path, IDS)
+    path.with_suffix(".card.json").write_text('{"tool": "x", "tool": "y", "version": "1"}')
+    with pytest.raises(SilicastError, match=r"card.json: the field 'tool' stands twice"):
+        read_submission(path, IDS)
 
 
 def test_a_submission_needs_a_card(tmp_path: Path) -> None:
@@ -157,9 +168,28 @@ def test_an_interval_that_misses_costs_twenty_times_the_miss() -> None:
 def test_truths_of_another_hash_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "truths.jsonl"
     path.write_text('{"salt": "s"}\n{"id": "a", "metrics": {"latency_us": 1.0}}\n')
-    assert read_truths(path, commitment_of(path))[0].id == "a"
+    assert read_truths(path, {"a"}, commitment_of(path))[0].id == "a"
     with pytest.raises(SilicastError, match="has the hash"):
-        read_truths(path, "0" * 64)
+        read_truths(path, {"a"}, "0" * 64)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([], "has no truths"),
+        (['{"id": "a", "metrics": {"latency_us": 0}}'], "line 2"),
+        (['{"id": "b", "metrics": {"latency_us": 1}}'], "the id 'b' is of no case"),
+        (['{"id": "a", "metrics": {"latency_us": 1}}'] * 2, "the id 'a' stands twice"),
+        (['{"id": "a", "id": "a", "metrics": {}}'], "the field 'id' stands twice"),
+    ],
+)
+def test_truths_that_no_tool_could_meet_are_refused(
+    lines: list[str], message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "truths.jsonl"
+    path.write_text("\n".join(['{"salt": "s"}', *lines]))
+    with pytest.raises(SilicastError, match=message):
+        read_truths(path, {"a"})
 
 
 def test_a_tool_is_scored_once_a_week(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def _boards(
         raise SilicastError("names no submission", field="SUBMISSIONS")
     ids = case_ids(cases)
     read = [read_submission(path, ids) for path in submissions]
-    truths = read_truths(truth, commitment)
+    truths = read_truths(truth, set(ids), commitment)
     if ledger is not None:
         enter(ledger, [each.card.tool for each in read], now())
     for each in read:

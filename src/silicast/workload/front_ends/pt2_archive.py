@@ -9,10 +9,12 @@ checked first against what an exported program holds.
 from __future__ import annotations
 
 import json
+import logging
 import operator
 import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -90,7 +92,8 @@ def load_program(path: Path) -> SavedProgram:
         ):
             document = _member(archive, "/models/model.json")
             weights = _member(archive, "/data/weights/model_weights_config.json")
-        return _program(document, weights)
+        with _quiet():
+            return _program(document, weights)
     except SilicastError:
         raise
     except (zipfile.BadZipFile, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -98,6 +101,17 @@ def load_program(path: Path) -> SavedProgram:
     except Exception as error:  # whatever PyTorch's reader raises for a damaged file
         message = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise _rejected(f"cannot be read by PyTorch {torch.__version__}: {message}") from None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silences PyTorch's loggers, which print tracebacks of what is raised anyway."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def _rejected(message: str, hint: str = "") -> SilicastError:

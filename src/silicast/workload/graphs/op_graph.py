@@ -20,6 +20,7 @@ import msgspec
 from silicast.core.decode import Terse, decode_json
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.files import read_bounded, write_atomically
+from silicast.core.plain_data import check_keys
 from silicast.workload.graphs.countable import require_countable
 from silicast.workload.graphs.expressions import size_of, symbols_of
 from silicast.workload.graphs.graph import Block, Direction, Graph, Loops, Node, TensorValue
@@ -188,6 +189,7 @@ def read_graph_file(path: Path) -> GraphFile:
         SilicastError: unreadable, or not of this format.
     """
     content = read_bounded(path, MAX_BYTES, "an op graph")
+    check_keys(content, str(path))
     return decode_json(content, GraphFile, file=str(path), page="docs/reference/op-graph.md")
 
 
