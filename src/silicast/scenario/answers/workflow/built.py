@@ -158,6 +158,7 @@ class _Builder:
                 pool.shares_with = self._scenario.pools[pool.home].shares_with or ""
         for number, pool in enumerate(pools):
             self._disturb(number, pool)
+            self._check_tiers(pool)
         check_turns(pools, self._graph, one_item=self._arrival == ONE_CLIENT)
         known = frozenset(
             job
@@ -184,6 +185,16 @@ class _Builder:
             answering,
             tuple(dict.fromkeys(warnings)),
         )
+
+    def _check_tiers(self, pool: StagePool) -> None:
+        """Refuses tiers of a pool that caches nothing."""
+        table = self._scenario.pools.get(pool.home)
+        if table is not None and table.kv_tiers and not isinstance(pool, GeneratingPool):
+            raise SilicastError(
+                "no stage of the pool generates, and it has no cached keys and values",
+                field=f"pools.{pool.home}.kv_tiers",
+                hint="leave it out",
+            )
 
     def _disturb(self, number: int, pool: StagePool) -> None:
         """Draws the slow replicas of a pool, and says what is drawn and what is not modelled."""
