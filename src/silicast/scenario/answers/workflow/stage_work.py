@@ -69,7 +69,9 @@ class StageContext:
     def of_pool(self, task: Task) -> Scenario:
         """Its pool as a scenario of its own, of one replica."""
         name, pool = self.pool
-        single = msgspec.structs.replace(pool, count=1, role="", price_per_gpu_hour=None)
+        single = msgspec.structs.replace(
+            pool, count=1, role="", price_per_gpu_hour=None, kv_tiers=None
+        )
         return part_of(self.scenario, {name: single}, task, None)
 
     @property
