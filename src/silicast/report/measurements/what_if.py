@@ -53,6 +53,9 @@ def what_if_table(result: ScaledTrace) -> RenderableType:
     if result.busy_share < 1.0:
         hidden = percent(1.0 - result.busy_share)
         lines.append(f"{hidden} of the kernel time ran beside other kernels: it stays hidden")
+    if result.overlap:
+        share = percent(result.overlap_share)
+        lines.append(f"{share} of it beside kernels of its own stream, as {result.overlap} do")
     lines.append(
         "scaled tier: measured kernels times the ratio of our predictions for both devices"
     )
@@ -80,6 +83,7 @@ def what_if_values(result: ScaledTrace) -> dict[str, Any]:
         "kernels_us": _interval(result.scaled_us),
         "idle_us": result.idle_us,
         "busy_share": result.busy_share,
+        "overlap_share": result.overlap_share,
         "measured_wall_us": None if wall is None else wall[0],
         "wall_us": None if wall is None else _interval(wall[1]),
         "unscaled_share": result.unscaled_share,
