@@ -210,7 +210,7 @@ def _with_tiers(spec: ReplicaSpec, scenario: Scenario, name: str) -> ReplicaSpec
         raise SilicastError(
             "nothing comes here: the engine keeps no cached blocks in the host's memory",
             field=f"pools.{name}.kv_tiers",
-            hint="engine.options: kv_offloading_size (vLLM), enable_hierarchical_cache (SGLang)",
+            hint="give it some by engine.options: docs/explanation/serving-engines.md",
         )
     tiers = tuple(
         KvTier(

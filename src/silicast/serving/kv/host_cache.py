@@ -59,7 +59,7 @@ class KvTier:
     latency_s: float = 0.0
 
     def time_ns(self, nbytes: int) -> int:
-        """Of one read."""
+        """Time of one read of so many bytes: the latency, and the bytes at the rate."""
         return round((self.latency_s + nbytes / self.bytes_per_s) * 1e9)
 
 
