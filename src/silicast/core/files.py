@@ -307,7 +307,9 @@ def _is_open_stream(path: Path) -> bool:
 
 def _too_large(path: Path, most_bytes: int, what: str, hint: str) -> SilicastError:
     return over_limit(
-        f"is larger than {size_text(most_bytes)}: not {what}", hint=hint, file=str(path)
+        f"is larger than {size_text(most_bytes)}: not {what}",
+        hint=hint or "shorten it: of a profile, record fewer steps",
+        file=str(path),
     )
 
 

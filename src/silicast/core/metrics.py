@@ -148,7 +148,7 @@ _ALL: tuple[tuple[str, Kind, str] | tuple[str, Kind, str, str], ...] = (
     ("prefix_hit_rate", "share",
      ("of the answered requests' prompt tokens that a prefix cache held, where prompts have known "
      "content")),
-    ("host_hit_rate", "share", "of them that was in the host's memory alone"),
+    ("host_hit_rate", "share", "of them that was in the host's memory or a tier below it alone"),
     ("host_to_device_bytes", "size", "that moved over the links from the hosts, of all devices"),
     ("device_to_host_bytes", "size", "that moved over the links to the hosts, of all devices"),
     ("mfu", "use",

@@ -102,7 +102,7 @@ def decode(tree: Tree, *, folder: Path | None = None, checked: bool = False) -> 
     overridden = tuple(name for name in OF_POOLS if _is_overridden(name, raw, pools))
     if len(pools) == 1 and raw.task != "workflow" and not links and raw.colocation is None:
         (pool,) = pools.values()
-        if pool.count == 1 and pool.price_per_gpu_hour is None:
+        if _is_short(pool):
             raw, pools = _unpooled(raw, pool), {}
     if raw.task == "kernel":
         scenario = Scenario(raw, None, _kernel(raw), pools, links, folder, overridden)
@@ -139,9 +139,14 @@ def part_of(
     part = msgspec.structs.replace(scenario, raw=raw, workload=workload, pools=pools)
     if len(pools) == 1:
         (pool,) = pools.values()
-        if pool.count == 1 and pool.price_per_gpu_hour is None:
+        if _is_short(pool):
             return of_pool(part, pool)
     return part
+
+
+def _is_short(pool: PoolTable) -> bool:
+    """Whether a pool says nothing that the fields at the top of a scenario cannot say."""
+    return pool.count == 1 and pool.price_per_gpu_hour is None and pool.kv_tiers is None
 
 
 def _unpooled(raw: RawScenario, pool: PoolTable) -> RawScenario:

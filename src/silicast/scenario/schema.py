@@ -167,10 +167,22 @@ class EngineTable(Terse, frozen=True):
             msgspec.structs.force_setattr(self, "options", dict(_flat(self.options)))
 
 
+class KvTierTable(Terse, frozen=True):
+    """A place below the host's memory for cached keys and values: its room and the rate at which it
+    is read, both of one replica (of a group of ranks with ``attention_dp``).
+    """
+
+    kind: Literal["disk", "remote"]
+    size_gb: Annotated[float, Meta(gt=0, le=1e9)]
+    bandwidth_gb_per_s: Positive
+    latency_us: NonNegative = 0.0
+
+
 class PoolTable(Terse, frozen=True):
     """Replicas of one deployment. What is left out is as at the top of the scenario, the price of a
     device as in ``cluster``. ``shares_with``: another pool whose devices it takes by turns, as
-    rollouts and updates of one trainer do; in workflows alone.
+    rollouts and updates of one trainer do; in workflows alone. ``kv_tiers``: where cached keys and
+    values go that the engine's cache in the host's memory evicts, the nearest first.
     """
 
     device: Name | dict[str, Any] | None = None
@@ -183,6 +195,7 @@ class PoolTable(Terse, frozen=True):
     limits: LimitsTable | None = None
     price_per_gpu_hour: NonNegative | None = None
     shares_with: Name | None = None
+    kv_tiers: Annotated[list[KvTierTable], Meta(min_length=1, max_length=8)] | None = None
 
 
 class PoolLinkTable(Terse, frozen=True):

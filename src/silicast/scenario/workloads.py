@@ -25,6 +25,7 @@ from silicast.scenario.reading.limits import (
     TokenList,
     Tokens,
 )
+from silicast.scenario.schema import SpeculativeTable
 
 
 class CollectiveWorkload(Terse, frozen=True):
@@ -361,6 +362,24 @@ class LoopTable(Terse, frozen=True):
     most: Count | None = None
 
 
+class EscalationTable(Terse, frozen=True):
+    """Goes on to a stage where the answer before it has a confidence ``below`` a threshold;
+    ``confidence``: of answers of that stage, each as likely.
+    """
+
+    below: Fraction
+    confidence: Annotated[list[Fraction], Meta(min_length=1, max_length=100_000)]
+
+    @property
+    def share(self) -> float:
+        """Of the answers, those that go on.
+
+        >>> EscalationTable(0.7, [0.9, 0.7, 0.6, 0.2]).share
+        0.5
+        """
+        return sum(each < self.below for each in self.confidence) / len(self.confidence)
+
+
 class IndexTable(Terse, frozen=True):
     """An index of vectors on a host: ``flat`` reads all of them, ``ivf`` those of ``probes`` of
     ``lists`` cells, ``hnsw`` walks a graph of ``links`` a node with ``ef`` candidates.
@@ -382,8 +401,10 @@ class StageTable(Terse, frozen=True):
 
     ``after`` names the stages it waits for. It runs with ``probability``, ``repeat`` times one
     after the other, ``batch`` x ``items`` times side by side; of stages with one ``branch``, one
-    runs. ``work`` says what it does: a model's pass over ``input_len`` and ``output_len`` tokens,
-    or something whose time is given (``duration_ms``), on ``servers`` (left out: as many as are
+    runs. ``escalates``: it runs only where the stage before it ran and was not sure enough.
+    ``speculative``: what drafts the tokens of work "draft_verify". ``work`` says what it does: a
+    model's pass over ``input_len`` and ``output_len`` tokens, or something whose time is given
+    (``duration_ms``), on ``servers`` (left out: as many as are
     needed). ``max_batch``: of passes that run together. ``keeps_context``: each visit's prompt
     begins with all before it. ``exits``: shares of tokens that leave a model at equal depths. A
     ``job`` of a cluster takes one of so many ``gpus`` of one of its ``pools`` (left out: of any)
@@ -400,7 +421,7 @@ class StageTable(Terse, frozen=True):
     work: Literal[
         "prefill", "decode", "generate", "embed", "rerank", "encode_image", "encode_audio",
         "denoise", "decode_image", "reward", "train", "transfer", "retrieve", "tool_call",
-        "fixed", "job", "logprob",
+        "fixed", "job", "logprob", "draft_verify",
     ] = "fixed"  # fmt: skip
     input_len: Length | None = None
     output_len: Length | None = None
@@ -417,6 +438,7 @@ class StageTable(Terse, frozen=True):
     repeat: Count = 1
     probability: Fraction = 1.0
     branch: Name | None = None
+    escalates: EscalationTable | None = None
     loop: LoopTable | None = None
     keeps_context: bool = False
     exits: Annotated[list[Fraction], Meta(min_length=1, max_length=1024)] | None = None
@@ -428,6 +450,7 @@ class StageTable(Terse, frozen=True):
     steps: Length | None = None
     noise_scale: Positive | None = None
     overhead_share: NonNegative | None = None
+    speculative: SpeculativeTable | None = None
 
 
 class SchedulerTable(Terse, frozen=True):

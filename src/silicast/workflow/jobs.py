@@ -159,10 +159,11 @@ class _JobBuilder:
         self._followers: list[list[int]] = []
         self._ends: dict[str, list[int] | None] = {}
         self._visits: dict[str, int] = {}
+        self._ran: set[str] = set()
 
     def add(self, item: int, chances: _Chances) -> None:
         """All jobs of an item."""
-        self._ends, self._visits = {}, {}
+        self._ends, self._visits, self._ran = {}, {}, set()
         for body, loop in self._graph.units:
             last = body[-1].name
             for turn in range(chances.turns(last, item) if loop is not None else 1):
@@ -188,10 +189,13 @@ class _JobBuilder:
             self._ends[stage.name] = None
             return
         groups = [turned] if turned else sources
-        if not chances.runs(number, item):
+        asked = not stage.escalates or self._ran.issuperset(stage.after)
+        if not (asked and chances.runs(number, item)):
+            self._ran.discard(stage.name)
             passed = [job for jobs in groups for job in jobs]
             self._ends[stage.name] = None if stage.branch else passed
             return
+        self._ran.add(stage.name)
         visit = self._visits.get(stage.name, 0)
         jobs = [self._job(item, number, copy, visit) for copy in range(stage.copies)]
         for group in groups:

@@ -4,7 +4,9 @@ A stage runs ``copies`` jobs of an item side by side, and each of them ``repeat`
 the other. It begins when the stages before it have ended. Stages that share a ``branch`` exclude
 each other: one of them runs, chosen by its probability, and what follows only the others is left
 out. Any other stage with a probability below 1 is optional: where it does not run, what follows it
-goes on at once. A loop goes back from the end of a stage to an earlier one.
+goes on at once. One that ``escalates`` is optional too, and runs only where all that it waits for
+did: a cascade goes on from a model that was asked. A loop goes back from the end of a stage to an
+earlier one.
 """
 
 from __future__ import annotations
@@ -62,6 +64,7 @@ class WorkflowStage:
     repeat: int = 1
     probability: float = 1.0
     branch: str = ""
+    escalates: bool = False
     loop: StageLoop | None = None
     overhead_share: float = 0.0
 

@@ -60,6 +60,25 @@ def test_an_optional_stage_lets_what_follows_it_go_on() -> None:
     assert np.bincount(jobs.stage, minlength=3).tolist() == [10, 0, 10]
 
 
+def test_a_cascade_goes_on_only_from_models_that_were_asked() -> None:
+    """By hand: 0.4 of all reach the second model, 0.4 x 0.5 the third, all the end."""
+    graph = WorkflowGraph(
+        (
+            WorkflowStage("small"),
+            WorkflowStage("large", ("small",), probability=0.4, escalates=True),
+            WorkflowStage("largest", ("large",), probability=0.5, escalates=True),
+            WorkflowStage("reply", ("largest",)),
+        )
+    )
+    jobs = expanded(graph, 8000, 5)
+    counts = np.bincount(jobs.stage, minlength=4)
+    assert counts[0] == counts[3] == 8000
+    assert counts[1] / 8000 == pytest.approx(0.4, abs=0.02)
+    assert counts[2] / 8000 == pytest.approx(0.2, abs=0.02)
+    asked = set(jobs.item[jobs.stage == 1].tolist())
+    assert asked.issuperset(jobs.item[jobs.stage == 2].tolist())
+
+
 def test_turns_of_a_loop_have_their_mean_and_their_limit() -> None:
     graph = WorkflowGraph(
         (WorkflowStage("think"), WorkflowStage("act", ("think",), loop=StageLoop("think", 0.75, 9)))

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any, final
 
 from silicast.formats.chakra.calls import collectives_of
 from silicast.formats.chakra.files import SUFFIX, ChakraTrace, read_chakra
 from silicast.formats.chakra.schema import COLL, COMP, RECV, SEND, ChakraNode, Operands
 from silicast.formats.source import Source
+from silicast.measurement.importers.device_spans import DeviceSpan, DeviceTimes, device_times
 from silicast.measurement.importers.importer import FileReading, Importer, Options, session_of
 from silicast.measurement.importers.kernel_names import rejection_reason
 from silicast.measurement.importers.kineto import refined
@@ -52,8 +52,7 @@ class ChakraMeasured(Importer):
         )
         launches = [*nodes.kernels(), *_collectives(trace)]
         reading = reading_of(launches, session, options, source, exclusive=False)
-        idle_us, busy_us = nodes.idle_and_busy_us()
-        return replace(reading, idle_us=idle_us, busy_us=busy_us)
+        return reading.at(nodes.times(source))
 
 
 @final
@@ -95,18 +94,17 @@ class _RankNodes:
             row = self.rows[longest.id]
             yield Launch(longest.name, total, row, refined(table, call, longest.name))
 
-    def idle_and_busy_us(self) -> tuple[float, float] | tuple[None, None]:
-        """Time from the first kernel to the last in which none ran, and in which any did, us; None
-        where starts are not recorded.
+    def times(self, source: Source) -> DeviceTimes | None:
+        """When the device worked; None where starts are not recorded. Times are whole microseconds,
+        too coarse to tell whether kernels of a stream overlap.
         """
-        spans = sorted((node.start_us, node.duration_us) for node in self.on_device)
-        if len({start for start, _ in spans}) < min(len(spans), 2):
-            return None, None
-        idle, until = 0.0, float(spans[0][0])
-        for start, took in spans:
-            idle += max(start - until, 0.0)
-            until = max(until, float(start + took))
-        return idle, until - spans[0][0] - idle
+        spans = [
+            DeviceSpan(float(node.start_us), float(node.duration_us), None, self.rows[node.id])
+            for node in self.on_device
+        ]
+        if len({span.start_us for span in spans}) < min(len(spans), 2):
+            return None
+        return device_times(spans, source, "start_time_micros")
 
 
 def _nested(

@@ -8,8 +8,8 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeVar, final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from silicast.core.catalog import catalog_files
 from silicast.core.decode import read_table
@@ -20,6 +20,9 @@ from silicast.formats.tables import NAME, column_names
 from silicast.hardware.catalog import find_device
 from silicast.measurement.records.records import Protocol, Record, Session, UnreadRow
 from silicast.scenario.schema import RawScenario
+
+if TYPE_CHECKING:
+    from silicast.measurement.importers.device_spans import DeviceTimes
 
 T = TypeVar("T")
 TABLES = ("kernel", "collective", *RawScenario.__struct_fields__)
@@ -75,6 +78,8 @@ class FileReading:
         idle_us: time from the first kernel to the last in which none ran, None where the file has
             no times of day; busy_us: the time in which at least one ran: less than ``total_us``
             where streams overlap.
+        overlap_us: kernels ran beside others of their own stream; overlap: the rows of the longest
+            such time, "" = there is none, or streams are not recorded.
     """
 
     session: Session
@@ -84,6 +89,20 @@ class FileReading:
     notes: tuple[str, ...] = ()
     idle_us: float | None = None
     busy_us: float | None = None
+    overlap_us: float = 0.0
+    overlap: str = ""
+
+    def at(self, times: DeviceTimes | None) -> FileReading:
+        """With when its device worked."""
+        if times is None:
+            return self
+        return replace(
+            self,
+            idle_us=times.idle_us,
+            busy_us=times.busy_us,
+            overlap_us=times.overlap_us,
+            overlap=times.overlap,
+        )
 
     @property
     def rejected(self) -> tuple[UnreadRow, ...]:

@@ -6,14 +6,16 @@ time is its own and that of the operators in it that are no kernels themselves.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-from dataclasses import replace
+from contextlib import suppress
 from typing import Any, final
 
 import msgspec
 
 from silicast.core.dtypes import BITS
 from silicast.formats.source import Source
+from silicast.measurement.importers.device_spans import DeviceSpan, DeviceTimes, device_times
 from silicast.measurement.importers.host_costs import RuntimeCall, host_costs, is_graph_launch
 from silicast.measurement.importers.importer import FileReading, Importer, Options, session_of
 from silicast.measurement.importers.kernel_names import parse_name, rejection_reason
@@ -23,7 +25,7 @@ from silicast.measurement.importers.recorded_calls import RecordedCall
 from silicast.measurement.records.records import Columns, Protocol
 
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
-_ON_A_CPU = "operators of a CPU, whose times hold their dispatch"
+ON_A_CPU = "operators of a CPU, whose times hold their dispatch"
 _SDPA = {
     "aten::_scaled_dot_product_flash_attention": ("sdpa_flash", "fa2"),
     "aten::_scaled_dot_product_efficient_attention": ("sdpa_efficient", "cutlass"),
@@ -143,12 +145,11 @@ class Kineto(Importer):
             reported={str(device.name) for device in trace.deviceProperties if device.id in used},
             devices=len(used),
             machine={**({"host_name": trace.host_name} if trace.host_name else {}), **noted},
-            notes=() if result.on_device else (_ON_A_CPU,),
+            notes=() if result.on_device else (ON_A_CPU,),
         )
         launches = result.kernels() if result.on_device else result.operators_alone()
         reading = reading_of(launches, session, options, source, exclusive=False, more=host_rows)
-        idle_us, busy_us = result.idle_and_busy_us()
-        return replace(reading, idle_us=idle_us, busy_us=busy_us)
+        return reading.at(result.times())
 
 
 @final
@@ -177,11 +178,11 @@ class _Events:
 
     def _number(self, event: Event, field: str) -> float:
         value = getattr(event, field)
-        try:
-            return float(value)
-        except ValueError:
-            text = f"{str(event.name)[:60]!r} has {field} {value!r}, expected a number"
-            raise self.source.error(text, f"traceEvents.{field}") from None
+        with suppress(ValueError):
+            if math.isfinite(number := float(value)) or field == "dur":
+                return number
+        text = f"{str(event.name)[:60]!r} has {field} {value!r}, expected a number"
+        raise self.source.error(text, f"traceEvents.{field}")
 
     def kernels(self) -> Iterable[Launch]:
         """Kernels of one operator as one launch; those of graphs and of no operator alone."""
@@ -233,20 +234,18 @@ class _Events:
             kernel = None if table is None else {**table, "library": "torch"}
             yield Launch(span.call.name, max(took, 0.0), index + 1, kernel, reason=reason)
 
-    def idle_and_busy_us(self) -> tuple[float, float] | tuple[None, None]:
-        """Time from the first kernel to the last in which none ran, and in which any did, us; None
-        without kernels.
-        """
-        spans = sorted(
-            (self._number(event, "ts"), self._number(event, "dur")) for event in self.on_device
-        )
-        if not spans:
-            return None, None
-        idle, busy_until = 0.0, spans[0][0]
-        for start, took in spans:
-            idle += max(start - busy_until, 0.0)
-            busy_until = max(busy_until, start + took)
-        return idle, busy_until - spans[0][0] - idle
+    def times(self) -> DeviceTimes | None:
+        """When the device worked; None without kernels."""
+        spans = [
+            DeviceSpan(
+                self._number(event, "ts"),
+                self._number(event, "dur"),
+                (event.pid, event.tid),
+                self.order[id(event)],
+            )
+            for event in self.on_device
+        ]
+        return device_times(spans, self.source, "traceEvents.ts") if spans else None
 
     def runtime_calls(self) -> Iterable[RuntimeCall]:
         """Calls of the CUDA runtime and driver."""

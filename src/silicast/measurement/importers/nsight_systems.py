@@ -13,6 +13,7 @@ from typing import Any, final
 from urllib.parse import quote
 
 from silicast.formats.source import Source
+from silicast.measurement.importers.device_spans import DeviceSpan, DeviceTimes, device_times
 from silicast.measurement.importers.host_costs import RuntimeCall, host_costs
 from silicast.measurement.importers.importer import FileReading, Importer, Options, session_of
 from silicast.measurement.importers.kernel_names import call_in, rejection_reason, with_format
@@ -52,8 +53,8 @@ class NsightSystems(Importer):
         try:
             with closing(_open(source)) as database:
                 tables = _tables(database)
-        except sqlite3.Error:
-            return False
+        except sqlite3.Error:  # cut off or damaged: its first page still names the tables
+            return any(name in source.head for name in (b"CUPTI_ACTIVITY_KIND_", b"NVTX_EVENTS"))
         known = ("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS", "TARGET_INFO_")
         return "StringIds" in tables and any(name.startswith(known) for name in tables)
 
@@ -139,7 +140,11 @@ def _read(report: _NsightDatabase, options: Options) -> FileReading:
         )
     }
     operators = _operators(report)
-    launches = [*_kernels(report, operators, calls), *_transfers(report)]
+    kernels, others = [*_kernels(report, operators, calls)], [*_transfers(report)]
+    launches = [*kernels, *others]
+    if not (kernels or any(launch.reason == _WHOLE_GRAPH for launch in others)):
+        missing = f"{KERNELS} is empty: no CUDA kernel was recorded"
+        raise report.source.error(missing, KERNELS, "nsys profile --trace=cuda,nvtx")
     devices = {row[0] for row in report.rows(KERNELS, "deviceId")}
     names = dict(report.rows("TARGET_INFO_GPU", "id", "name"))
     exported = dict(report.rows("META_DATA_EXPORT", "name", "value"))
@@ -158,9 +163,20 @@ def _read(report: _NsightDatabase, options: Options) -> FileReading:
         machine=noted,
     )
     notes = () if operators.spans else (_NO_RANGES,)
-    return reading_of(
+    reading = reading_of(
         launches, session, options, report.source, exclusive=False, more=host_rows, notes=notes
     )
+    return reading.at(_times(report) if len(devices) < 2 else None)
+
+
+def _times(report: _NsightDatabase) -> DeviceTimes | None:
+    """When the device worked."""
+    spans = [
+        DeviceSpan(start / 1e3, took, stream, row)
+        for table in (KERNELS, *_TRANSFERS)
+        for row, took, (start, stream) in report.timed(table, "streamId")
+    ]
+    return device_times(spans, report.source, f"{KERNELS}.start") if spans else None
 
 
 def _operators(report: _NsightDatabase) -> OperatorSpans:

@@ -21,9 +21,10 @@ from typing import Any, final
 
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Quantity
-from silicast.hardware.catalog import find_device
+from silicast.hardware.catalog import find_device, load_device_file
 from silicast.measurement.importers.files import import_files
 from silicast.measurement.importers.importer import FileReading
+from silicast.measurement.importers.kineto import ON_A_CPU
 from silicast.measurement.records.records import CollectiveRow, KernelRow
 from silicast.measurement.what_if.changed_run import (
     NORMS,
@@ -38,6 +39,8 @@ from silicast.measurement.what_if.inserted import InsertedCollective, inserted
 from silicast.scenario.answer import Refusal
 from silicast.scenario.run import reply_to
 
+MOST_OVERLAP = 0.25
+"""Of the kernel time, may run beside others of its stream: launches that begin early (PDL) do."""
 SAME_SUM = 0.5
 """Medians times launches may differ by so much from the sum; beyond, launches were not counted."""
 UNKNOWN_REASON = "could not be identified in the trace"
@@ -87,6 +90,8 @@ class ScaledTrace:
             overlap.
         plan: GPUs that share the run; collectives: between them. ``scaled_us`` and ``ops`` are of
             one GPU and one micro-batch before a pipeline cuts it.
+        overlap_share: of the kernel time, what ran beside others of its own stream; overlap: the
+            rows of the longest such time.
     """
 
     traced: str
@@ -99,6 +104,8 @@ class ScaledTrace:
     busy_share: float = 1.0
     plan: ParallelPlan = ParallelPlan()
     collectives: tuple[InsertedCollective, ...] = ()
+    overlap_share: float = 0.0
+    overlap: str = ""
 
     @property
     def unscaled_share(self) -> float:
@@ -149,6 +156,7 @@ def scaled_trace(
         hint = "name the device that was traced: --traced v100"
         raise SilicastError("does not name its device", file=str(path), field="device", hint=hint)
     target = device if device.endswith(".toml") else find_device(device).name
+    _check_times(reading, source, path)
     rows = [row for row in reading.records if isinstance(row, KernelRow | CollectiveRow)]
     factor = _sum_factor(reading, rows, path)
     sizes = TracedSizes.from_kernels(
@@ -181,6 +189,8 @@ def scaled_trace(
         busy_share=_busy_share(reading),
         plan=parallel,
         collectives=between_gpus(rows, ops, target, change),
+        overlap_share=reading.overlap_us / reading.total_us if reading.total_us else 0.0,
+        overlap=reading.overlap,
     )
 
 
@@ -216,6 +226,31 @@ def between_gpus(
     }
     learns = math.fsum(op.scaled_us.estimate for op in ops if op.op != OPTIMIZER)
     return inserted(change.plan, change.grown, device, gradients, elements, learns)
+
+
+def _check_times(reading: FileReading, source: str, path: Path) -> None:
+    """Refuses times that are not those of kernels one after the other on their streams.
+
+    Raises:
+        SilicastError: names the file and the rows.
+    """
+    if ON_A_CPU in reading.session.notes:
+        device = load_device_file(Path(source)) if source.endswith(".toml") else find_device(source)
+        if device.execution_model != "vector_cpu":
+            raise SilicastError(
+                f"holds no kernel, only operators of the host, whose times are not {device.name}'s",
+                file=str(path),
+                field="traceEvents",
+                hint="profile with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]",
+            )
+    if reading.overlap_us > MOST_OVERLAP * reading.total_us:
+        raise SilicastError(
+            f"{reading.overlap_us / reading.total_us:.0%} of the kernel time runs beside other "
+            f"kernels of its own stream, as {reading.overlap} do",
+            file=str(path),
+            field="kernels",
+            hint="a stream runs one kernel after the other: are runs or ranks merged in the file?",
+        )
 
 
 def _busy_share(reading: FileReading) -> float:

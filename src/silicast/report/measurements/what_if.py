@@ -11,6 +11,7 @@ from silicast.core.prediction import Quantity
 from silicast.measurement.what_if.scaled_trace import ScaledTrace
 from silicast.report.drawing.numbers import duration, percent
 from silicast.report.drawing.tables import listing
+from silicast.scenario.answer import largest_of
 
 MOST_NAMED = 5
 
@@ -53,6 +54,9 @@ def what_if_table(result: ScaledTrace) -> RenderableType:
     if result.busy_share < 1.0:
         hidden = percent(1.0 - result.busy_share)
         lines.append(f"{hidden} of the kernel time ran beside other kernels: it stays hidden")
+    if result.overlap:
+        share = percent(result.overlap_share)
+        lines.append(f"{share} of it beside kernels of its own stream, as {result.overlap} do")
     lines.append(
         "scaled tier: measured kernels times the ratio of our predictions for both devices"
     )
@@ -80,9 +84,11 @@ def what_if_values(result: ScaledTrace) -> dict[str, Any]:
         "kernels_us": _interval(result.scaled_us),
         "idle_us": result.idle_us,
         "busy_share": result.busy_share,
+        "overlap_share": result.overlap_share,
         "measured_wall_us": None if wall is None else wall[0],
         "wall_us": None if wall is None else _interval(wall[1]),
         "unscaled_share": result.unscaled_share,
+        "coverage": _coverage(result),
         "gpus": result.plan.gpus,
         "collectives": [
             {
@@ -109,6 +115,17 @@ def what_if_values(result: ScaledTrace) -> dict[str, Any]:
             for each in result.unscaled
         ],
     }
+
+
+def _coverage(result: ScaledTrace) -> dict[str, Any]:
+    """Shares of the measured kernel time by what its prediction rests on, as in answers."""
+    unknown: dict[str, float] = {}
+    for each in result.unscaled:
+        share = each.measured_us / result.measured_us
+        unknown[each.name] = unknown.get(each.name, 0.0) + share
+    shares = {"scaled": 1.0 - result.unscaled_share, "unmodelled": result.unscaled_share}
+    known = {name: round(share, 6) for name, share in shares.items() if share > 0.0}
+    return {"time_share": known, **largest_of(unknown, "kernel")}
 
 
 def _interval(value: Quantity) -> dict[str, float]:

@@ -18,6 +18,7 @@ from silicast.scenario.resolving.deployments import ScenarioPool as Deployed
 from silicast.scenario.resolving.deployments import deployment_of, pools_of
 from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.schema import LoraTable, PoolLinkTable
+from silicast.serving.kv.host_cache import KvTier
 from silicast.serving.simulation.deploy import host_bytes, replica_spec
 from silicast.serving.simulation.event_loop import KvLink, ReplicaSpec
 from silicast.serving.simulation.fleet import Fleet, ReplicaPool
@@ -90,7 +91,11 @@ def fleet_of(scenario: Scenario, expected: Expected) -> tuple[Fleet, list[str]]:
     ]
     pools = tuple(
         ReplicaPool(
-            pool.deployment, _spec(pool, expected), pool.count, name, _price(scenario, name)
+            pool.deployment,
+            _with_tiers(_spec(pool, expected), scenario, name),
+            pool.count,
+            name,
+            _price(scenario, name),
         )
         for name, pool in deployed.items()
     )
@@ -187,6 +192,36 @@ def _launched(pool: ReplicaPool) -> str:
 def _spec(pool: Deployed, expected: Expected) -> ReplicaSpec:
     current = replace(expected, clients=-(-expected.clients // pool.count))
     return replace(replica_spec(pool.deployment, current), role=cast("Role", pool.role))
+
+
+def _with_tiers(spec: ReplicaSpec, scenario: Scenario, name: str) -> ReplicaSpec:
+    """A replica whose cached blocks go on to the pool's tiers."""
+    table = scenario.pools.get(name)
+    if table is None or not table.kv_tiers:
+        return spec
+    names = [each.kind for each in table.kv_tiers]
+    if len(set(names)) < len(names):
+        raise SilicastError(
+            f"two tiers of one kind: {', '.join(names)}",
+            field=f"pools.{name}.kv_tiers",
+            hint="one of each, the nearest first",
+        )
+    if not host_bytes(spec):
+        raise SilicastError(
+            "nothing comes here: the engine keeps no cached blocks in the host's memory",
+            field=f"pools.{name}.kv_tiers",
+            hint="give it some by engine.options: docs/explanation/serving-engines.md",
+        )
+    tiers = tuple(
+        KvTier(
+            each.kind,
+            each.size_gb * 1e9,
+            each.bandwidth_gb_per_s * 1e9,
+            (each.latency_us or 0.0) * 1e-6,
+        )
+        for each in table.kv_tiers
+    )
+    return replace(spec, limits=replace(spec.limits, kv_tiers=tiers))
 
 
 def _price(scenario: Scenario, name: str) -> float | None:

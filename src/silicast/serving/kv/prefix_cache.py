@@ -7,7 +7,8 @@ to, least recently released first, the end of a sequence before its beginning.
 With a :class:`~silicast.serving.kv.host_cache.HostCache` blocks have a second place, in the host's
 memory: what the device evicts stays there, as long as it was copied there and is not evicted from
 there, by the same order. A request that finds blocks there alone takes blocks of the device for
-them, into which they are loaded.
+them, into which they are loaded. Below the host there may be further places (disk, a remote store):
+what one of them evicts moves to the next, and what is loaded moves back to the host.
 
 Sources: vLLM 0.19, v1/core/block_pool.py and kv_cache_manager.py (only whole blocks match, one
 token at least is computed, freed blocks stay until they are needed); SGLang 0.5.23,
@@ -35,8 +36,8 @@ class _Node:
         locks: running sequences that refer to it; ``released``: when the last one let go;
             ``hits``: how many have referred to it so far.
         blocks: whole ones between its ends, the one that holds its first token with it.
-        here: they are on the device; ``stored``: in the host's memory. One that is here has a
-            parent that is here.
+        here: they are on the device; ``stored``: where they are beside, None = nowhere. One that is
+            here has a parent that is here.
         here_below, stored_below: children of which the same is true.
     """
 
@@ -49,7 +50,8 @@ class _Node:
         self.parent, self.name, self.start, self.end = parent, name, start, end
         self.children: dict[int, _Node] = {}
         self.locks, self.released, self.blocks, self.hits = 0, 0, 0, 0
-        self.here = self.stored = False
+        self.here = False
+        self.stored: HostCache | None = None
         self.here_below = self.stored_below = 0
 
 
@@ -74,7 +76,7 @@ class PrefixCache:
         self._ends: dict[int, _Node] = {}
         self._chains: dict[int, list[tuple[int, int]]] = {}
         self._old: list[tuple[int, int, int, _Node]] = []
-        self._old_stored: list[tuple[int, int, int, _Node]] = []
+        self._old_stored: dict[HostCache, list[tuple[int, int, int, _Node]]] = {}
         self._clock, self._offers = 0, 0
         self._seen: tuple[int, int, int] = (-1, -1, -1)
         self._found = (0, 0)
@@ -121,6 +123,19 @@ class PrefixCache:
         here = (node.end for node in self._path(request, tokens) if node.here)
         position = max(here, default=0) // self._layout.block_tokens * self._layout.block_tokens
         return max(tokens - position, 0)
+
+    def below(self, request: int, tokens: int) -> list[tuple[HostCache, int]]:
+        """Of the first ``tokens`` that were found for a request, those that are neither here nor in
+        the host's memory: their places, and blocks of each.
+        """
+        if self.host is None or self.host.below is None:
+            return []
+        blocks: dict[HostCache, int] = {}
+        for node in self._path(request, tokens):
+            if not node.here and node.stored is not None and node.stored is not self.host:
+                size = self._blocks(min(node.end, tokens)) - self._blocks(node.start)
+                blocks[node.stored] = blocks.get(node.stored, 0) + size
+        return list(blocks.items())
 
     def pin(self, request: int, tokens: int) -> int:
         """A request refers to the first ``tokens`` that were found for it; returns how many free
@@ -280,7 +295,7 @@ class PrefixCache:
         above.here_below -= 1
         worth = bool(node.blocks or node.children) and not node.stored
         if worth and self.host is not None and self.host.at_eviction:
-            self._store(node)
+            self._store(node, self.host)
         if node.stored:
             self._offer(node)
         else:
@@ -297,39 +312,54 @@ class PrefixCache:
             above = node.parent
             if above is None or not (above.stored or above.parent is None):
                 return
-            if not node.stored and node.hits >= host.hits:
-                self._store(node)
+            if node.stored is not host and node.hits >= host.hits:
+                self._store(node, host)
 
-    def _store(self, node: _Node) -> None:
-        """The host has a copy of a node, or of its beginning, as far as there is room."""
-        host = self.host
-        assert host is not None
+    def _store(self, node: _Node, place: HostCache) -> None:
+        """A place has the copy of a node, or of its beginning, as far as there is room."""
         assert node.parent is not None
-        while host.used + node.blocks > host.blocks and self._old_stored:
-            released, _, _, old = heapq.heappop(self._old_stored)
-            if old.stored and not (old.locks or old.stored_below) and old.released == released:
-                self._forget(self._tail(old, host.used + node.blocks - host.blocks))
-        room = host.blocks - host.used
+        oldest = self._old_stored.setdefault(place, [])
+        while place.used + node.blocks > place.blocks and oldest:
+            released, _, _, old = heapq.heappop(oldest)
+            if old.stored is place and old.released == released and self._may_go(old):
+                self._forget(self._tail(old, place.used + node.blocks - place.blocks))
+        room = place.blocks - place.used
         if node.blocks > room:
             if room < 1 or len(self._layout.lengths) > 2:
                 return
             remaining = self._tail(node, node.blocks - room)
-            if not remaining.here:
+            if not (remaining.here or remaining.stored):
                 self._lose(remaining)
-        node.stored = True
-        node.parent.stored_below += 1
-        host.take(node.blocks)
+        if node.stored is not None:
+            node.stored.used -= node.blocks
+        else:
+            node.parent.stored_below += 1
+        node.stored = place
+        place.take(node.blocks)
         self._offer(node)
 
+    def _may_go(self, node: _Node) -> bool:
+        """Whether a node may leave its place: nobody refers to it, and what follows it is not there
+        (of the last place: is nowhere).
+        """
+        place = node.stored
+        if node.locks or place is None or not node.stored_below:
+            return not node.locks
+        return place.below is not None and all(
+            child.stored is not place for child in node.children.values()
+        )
+
     def _forget(self, node: _Node) -> None:
-        """The host's copy of a node is dropped."""
-        above = node.parent
+        """A copy of a node is dropped from its place, to the next one where there is room."""
+        above, place = node.parent, node.stored
         assert above is not None
-        assert self.host is not None
-        node.stored = False
+        assert place is not None
+        node.stored = None
         above.stored_below -= 1
-        self.host.used -= node.blocks
-        if not node.here:
+        place.used -= node.blocks
+        if place.below is not None and node.blocks:
+            self._store(node, place.below)
+        if not (node.here or node.stored):
             self._lose(node)
         if above.parent is not None:
             self._offer(above)
@@ -343,11 +373,10 @@ class PrefixCache:
         while todo:
             lost = todo.pop()
             if lost.stored:
-                assert self.host is not None
                 assert lost.parent is not None
                 lost.parent.stored_below -= 1
-                lost.stored = False
-                self.host.used -= lost.blocks
+                lost.stored.used -= lost.blocks
+                lost.stored = None
             todo += lost.children.values()
             lost.parent = None
 
@@ -373,7 +402,7 @@ class PrefixCache:
         for child in remaining.children.values():
             child.parent = remaining
         node.children, node.end = {node.name: remaining}, index
-        node.here_below, node.stored_below = int(remaining.here), int(remaining.stored)
+        node.here_below, node.stored_below = int(remaining.here), int(bool(remaining.stored))
         self._measure(node)
         self._measure(remaining)
         if remaining.locks:
@@ -398,8 +427,8 @@ class PrefixCache:
         entry = (node.released, -node.start, self._offers, node)
         if node.here and not node.here_below:
             heapq.heappush(self._old, entry)
-        if node.stored and not node.stored_below:
-            heapq.heappush(self._old_stored, entry)
+        if node.stored and self._may_go(node):
+            heapq.heappush(self._old_stored.setdefault(node.stored, []), entry)
 
     def _measure(self, node: _Node) -> None:
         """Counts its blocks anew: an end was moved."""

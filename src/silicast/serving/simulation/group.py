@@ -9,7 +9,7 @@ import numpy as np
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64
-from silicast.serving.kv.host_cache import HostCache, HostLink, HostTraffic
+from silicast.serving.kv.host_cache import HostCache, HostLink, HostTraffic, KvTier
 from silicast.serving.kv.kv_pool import KvLayout
 from silicast.serving.kv.prefix_cache import PrefixCache
 from silicast.serving.simulation.cohort import Cohort
@@ -137,8 +137,20 @@ class QueueGroup:
     def keep_on_host(self, blocks: int, hits: int = 1) -> None:
         """Cached blocks stay in the host's memory, as :class:`HostCache` says."""
         if self.prefix is not None and blocks > 0:
-            self.prefix.host = HostCache(blocks, hits, self.host, self.sequences.traffic)
+            self.prefix.host = self._cache(blocks, hits, None, self._tiers())
             self.host_bytes += self.host.bytes_of(blocks)
+
+    def _tiers(self) -> HostCache | None:
+        """The tiers below the host's memory, the first of them."""
+        below: HostCache | None = None
+        for tier in reversed(self.limits.kv_tiers):
+            below = self._cache(self.host.blocks(tier.size_bytes), 1, tier, below)
+        return below
+
+    def _cache(
+        self, blocks: int, hits: int, tier: KvTier | None, below: HostCache | None
+    ) -> HostCache:
+        return HostCache(blocks, hits, self.host, self.sequences.traffic, tier, below)
 
     def swap_to_host(self, blocks: int) -> None:
         """Preempted sequences may leave so many blocks in the host's memory."""
@@ -229,6 +241,7 @@ class QueueGroup:
             blocks = self.layout.of_one(reused) - self.layout.of_one(reused - absent)
             sequences.traffic.loaded_bytes += self.host.bytes_of(blocks)
             load_ns = self.host.time_ns(blocks)
+            load_ns += sum(tier.read_ns(count) for tier, count in prefix.below(request, reused))
         if not sequences.preemptions[request]:
             sequences.loaded[request] = absent
         self.free -= prefix.pin(request, reused)
@@ -245,7 +258,7 @@ class QueueGroup:
             return False
         absent = prefix.absent(request, reused)
         blocks = self.layout.of_one(reused) - self.layout.of_one(reused - absent)
-        if not self.host.time_ns(blocks):
+        if not (self.host.time_ns(blocks) or prefix.below(request, reused)):
             return False
         self.waiting.popleft()
         load_ns = self._refer(prefix, request, reused)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
-    from silicast.serving.kv.host_cache import HostLink
+    from silicast.serving.kv.host_cache import HostLink, KvTier
 
 UNBOUNDED = 1 << 30
 """Tokens of a sequence where nothing limits them."""
@@ -28,6 +28,7 @@ class Limits:
         prefix_caching: prompts that begin alike share blocks.
         options: further switches of the policy, by name.
         host: what joins the devices to their host's memory; None = nothing does.
+        kv_tiers: places of cached blocks below that memory, the nearest first.
     """
 
     sequences: int
@@ -38,3 +39,4 @@ class Limits:
     prefix_caching: bool = False
     options: Mapping[str, float | str] = field(default_factory=dict)
     host: HostLink | None = None
+    kv_tiers: tuple[KvTier, ...] = ()

@@ -17,6 +17,7 @@ from silicast.measurement.importers.importer import Options
 from silicast.measurement.importers.launches import Launch, reading_of
 from silicast.measurement.what_if import scaled_trace as what_if
 from silicast.measurement.what_if.scaled_trace import scaled_trace
+from silicast.report.measurements.what_if import what_if_values
 from silicast.scenario.answer import Answer
 from silicast.scenario.run import reply_to
 from tests.unit.measurement.importers import samples as s
@@ -137,3 +138,11 @@ def test_the_command(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["whatif", str(trace), "--device", "a100"]) == 0
     assert "with gaps" in capsys.readouterr().out
     assert main(["whatif", str(trace), "--device", "nonsense"]) == 2
+
+
+def test_coverage_names_what_has_no_ratio(trace: Path) -> None:
+    result = scaled_trace(trace, "A100")
+    coverage = what_if_values(result)["coverage"]
+    assert sum(coverage["time_share"].values()) == pytest.approx(1.0, abs=1e-5)
+    assert coverage["time_share"]["unmodelled"] == pytest.approx(result.unscaled_share, abs=1e-6)
+    assert coverage["largest_unmodelled"]["kernel"] == result.unscaled[0].name

@@ -246,6 +246,8 @@ class Served:
         moved = records.sequences.traffic.by_name
         if any(moved.values()):
             why["host_memory"] = moved
+        if tiers := records.sequences.traffic.tiers:
+            why["kv_tiers"] = tiers
         if len(self.fleet.pools) == 1 and not spec.policy.one_pass:
             cached = records.hit_rate
             knee = estimated_knee(spec, self.requests, self.replicas, cached=cached)

@@ -158,6 +158,7 @@ class _Builder:
                 pool.shares_with = self._scenario.pools[pool.home].shares_with or ""
         for number, pool in enumerate(pools):
             self._disturb(number, pool)
+            self._check_tiers(pool)
         check_turns(pools, self._graph, one_item=self._arrival == ONE_CLIENT)
         known = frozenset(
             job
@@ -184,6 +185,16 @@ class _Builder:
             answering,
             tuple(dict.fromkeys(warnings)),
         )
+
+    def _check_tiers(self, pool: StagePool) -> None:
+        """Refuses tiers of a pool that caches nothing."""
+        table = self._scenario.pools.get(pool.home)
+        if table is not None and table.kv_tiers and not isinstance(pool, GeneratingPool):
+            raise SilicastError(
+                "no stage of the pool generates, and it has no cached keys and values",
+                field=f"pools.{pool.home}.kv_tiers",
+                hint="leave it out",
+            )
 
     def _disturb(self, number: int, pool: StagePool) -> None:
         """Draws the slow replicas of a pool, and says what is drawn and what is not modelled."""
@@ -213,8 +224,9 @@ class _Builder:
                     (table.batch or 1)
                     * (work.copies if isinstance(work, NetworkPasses) else table.items),
                     table.repeat,
-                    table.probability,
+                    self._probability(name),
                     table.branch or "",
+                    table.escalates is not None,
                     loop,
                     self._around(name),
                 )
@@ -223,6 +235,22 @@ class _Builder:
             return WorkflowGraph(tuple(stages))
         except SilicastError as error:
             raise error.at("workload") from None
+
+    def _probability(self, name: str) -> float:
+        """With which a stage runs where what it waits for did: as stated, or by confidences."""
+        table = self._tables[name]
+        if table.escalates is None:
+            return table.probability
+        field = f"workload.stages.{name}.escalates"
+        if table.probability < 1.0 or table.branch:
+            raise SilicastError(
+                "beside probability or branch", field=field, hint="one of them decides"
+            )
+        if not table.after:
+            raise SilicastError(
+                "no stage before it", field=field, hint="after = the stage whose answers it judges"
+            )
+        return table.escalates.share
 
     def _around(self, name: str) -> float:
         """What follows the work of a stage: as stated, or where the workflow learns from what it
@@ -308,6 +336,13 @@ class _Builder:
             name = "_and_".join(self._names[number] for number in stages)
             stage = self._jobs.stage[jobs]
             return TimedPool(name, timed, jobs, stage, random, self._disturbances)
+        if not len(jobs):
+            names = ", ".join(self._names[number] for number in stages)
+            raise SilicastError(
+                f"none of {len(self._items)} items comes to {names}",
+                field=f"pools.{home}",
+                hint="leave out what never runs; more workload.requests, where it runs by chance",
+            )
         if all(isinstance(each, NetworkPasses) for each in works):
             return self._passing(home, stages, jobs)
         if all(isinstance(each, EngineRequests) for each in works):
@@ -380,7 +415,7 @@ class _Builder:
             for name, link in self._scenario.links.items()
             if len(tables) > 1 and link.target in (None, *tables)
         }
-        part = msgspec.structs.replace(part, links=links)
+        part = _drafted(msgspec.structs.replace(part, links=links), works, f"pools.{home}")
         clients = requests.concurrency or (self._arrival.concurrency or 0) * max(
             self._graph.stages[number].copies for number in stages
         )
@@ -519,6 +554,25 @@ class _Builder:
                 before += [*new, (2 * row + 1, int(outputs[row]))]
         columns = (segments, tokens, offsets, names)
         return grown, Content(*(np.array(each, dtype=np.int64) for each in columns))
+
+
+def _drafted(part: Scenario, works: Sequence[Work], field: str) -> Scenario:
+    """A pool's scenario with what its stages draft tokens by.
+
+    Raises:
+        SilicastError: they do not draft alike.
+    """
+    first, *others = [each.speculative for each in works if isinstance(each, EngineRequests)]
+    if any(each != first for each in others):
+        raise SilicastError(
+            "stages of one pool draft in different ways, or some not at all",
+            kind="not_yet",
+            field=field,
+            hint="a pool for each",
+        )
+    if first is None:
+        return part
+    return msgspec.structs.replace(part, raw=msgspec.structs.replace(part.raw, speculative=first))
 
 
 def _alike(seconds: float, count: int, _: np.random.Generator) -> F64:

@@ -29,7 +29,7 @@ from silicast.scenario.answer import GIVEN
 from silicast.scenario.answers.workflow import works
 from silicast.scenario.decode import Scenario, part_of
 from silicast.scenario.resolve import engine_of
-from silicast.scenario.schema import PoolTable, Task
+from silicast.scenario.schema import PoolTable, SpeculativeTable, Task
 from silicast.scenario.workloads import DistributionTable, Length, StageTable, WorkflowWorkload
 from silicast.serving.traffic.lengths import lengths
 
@@ -69,7 +69,9 @@ class StageContext:
     def of_pool(self, task: Task) -> Scenario:
         """Its pool as a scenario of its own, of one replica."""
         name, pool = self.pool
-        single = msgspec.structs.replace(pool, count=1, role="", price_per_gpu_hour=None)
+        single = msgspec.structs.replace(
+            pool, count=1, role="", price_per_gpu_hour=None, kv_tiers=None
+        )
         return part_of(self.scenario, {name: single}, task, None)
 
     @property
@@ -107,6 +109,7 @@ class EngineRequests:
         exits: shares of tokens that leave the model at equal depths; () = none leaves early.
         decode_pool: where they decode, if elsewhere.
         prefill: a stage whose work is their prompts; "" = their own.
+        speculative: what drafts their tokens; None = what drafts those of the whole scenario.
     """
 
     input_len: Length | None
@@ -115,6 +118,7 @@ class EngineRequests:
     exits: tuple[float, ...] = ()
     decode_pool: str = ""
     prefill: str = ""
+    speculative: SpeculativeTable | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -227,6 +231,8 @@ def register(cls: type[StageWork]) -> type[StageWork]:
 def work_of(stage: StageContext) -> Work:
     """What a stage does; modules of works are imported on first use, until one has its kind."""
     name = stage.table.work
+    if stage.table.speculative is not None and name != "draft_verify":
+        raise stage.error(f"work {name} drafts nothing", "speculative", 'work = "draft_verify"')
     for module in pkgutil.iter_modules(works.__path__):
         if name in _REGISTRY:
             break

@@ -93,3 +93,30 @@ def test_samples_are_those_of_updates_alone() -> None:
     assert metrics["samples_per_s"].estimate == pytest.approx(
         2 * TRAINING["global_batch"] * metrics["items_per_s"].estimate, rel=1e-9
     )
+
+
+def test_a_step_that_does_not_fit_says_so() -> None:
+    """Eight H100 have 640 GB; 70 billion weights with gradients and states take over 1 TB."""
+    remarks = {}
+    for name, devices in (("few", 8), ("many", 64)):
+        table = {
+            "task": "workflow",
+            "model": "Llama-3.3-70B",
+            "pools": {"trainer": {"device": "H100", "parallel": {"dp": devices}, "engine": "fsdp"}},
+            "workload": {
+                "requests": 1,
+                "stages": {
+                    "update": {
+                        "pool": "trainer",
+                        "work": "train",
+                        "training": {"seq_len": 1200, "micro_batch": 1, "global_batch": 64},
+                    }
+                },
+            },
+        }
+        reply = reply_to(table)
+        assert isinstance(reply, Answer), reply
+        remarks[name] = [text for text in reply.warnings if "fit" in text or " GB of " in text]
+    assert remarks["few"]
+    assert remarks["few"][0].startswith("update: ")
+    assert not remarks["many"]

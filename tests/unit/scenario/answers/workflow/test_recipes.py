@@ -16,8 +16,8 @@ from silicast.scenario.workloads import WorkflowWorkload
 RECIPES = sorted((Path(__file__).parents[5] / "examples" / "workflows").glob("*.toml"))
 
 
-def test_there_are_ten() -> None:
-    assert len(RECIPES) == 10
+def test_there_are_fourteen() -> None:
+    assert len(RECIPES) == 14
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)

@@ -21,7 +21,7 @@ from silicast.scenario.checks import check_workload
 from silicast.workload.networks.vector_index import workflow_constants
 
 PICO = 1e-12
-GENERATES = ("generate", "decode")
+GENERATES = ("generate", "decode", "draft_verify")
 
 
 @final
@@ -107,7 +107,7 @@ def learning_step(stage: StageContext) -> LearningStep:
             f"{loss_s:.3g} s of it for log-probabilities of the policy in fp32, as PRIME-RL's "
             "trainer takes them"
         )
-    texts = (*run.step.warnings, *run.warnings, *remarks)
+    texts = (*run.step.warnings, *run.warnings, *remarks, *run.memory.advice)
     return LearningStep(run, loss_s, tuple(f"{stage.name}: {text}" for text in texts))
 
 

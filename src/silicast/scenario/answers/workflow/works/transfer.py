@@ -71,7 +71,7 @@ class Transfer(StageWork):
         generating = [
             table.pool
             for table in stage.stages.values()
-            if table.work in ("generate", "prefill") and table.pool is not None
+            if table.work in ("generate", "prefill", "draft_verify") and table.pool is not None
         ]
         if not generating:
             raise stage.error("is missing", "pool", "the pool that takes in what moves")
