@@ -21,7 +21,7 @@ def draw_kernels(rows: Sequence[Mapping[str, Any]], path: Path, title: str) -> N
     """A box a kernel below all that it waits for, the more coloured the more time it takes.
 
     Args:
-        rows: ``name``, ``op``, ``joined``, ``waits`` (positions of earlier rows) and ``us`` of each.
+        rows: ``name``, ``op``, ``joined``, ``waits`` (earlier rows) and ``us`` of each.
 
     Raises:
         SilicastError: nothing runs, or the file cannot be written.

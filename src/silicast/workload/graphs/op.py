@@ -263,7 +263,7 @@ TRUE_IN_ENGINES = frozenset(("append", "rope"))
 DEFAULT_SIZES: frozenset[tuple[str, Dim]] = frozenset(
     (("window", 0), ("q_len", 1), ("mask_bytes", 0))
 )
-"""Sizes that mean the same as a missing size: no window, the one query of a decode step, no mask."""
+"""Sizes that mean the same as a missing size: no window, one query in decode, no mask."""
 DEFAULT_LAUNCH = "graph"
 OTHER_FUNCTIONS = frozenset(("grouped_mm",))
 """Names of kernels that compute another function of operands of the same sizes: the rows of each
