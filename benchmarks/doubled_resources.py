@@ -52,10 +52,16 @@ def doubled(seed: int) -> list[dict[str, Any]]:
                 "seed": seed,
                 "doubled": some,
                 "binds": binds,
+                "follows": not binds and in_turn(some) and in_turn(reasons),
                 "ratio": round(after / float(before.estimate_s[0]), 4),
             }
         )
     return rows
+
+
+def in_turn(reasons: list[str]) -> bool:
+    """Whether they are parts of a sum: the units' work, and what they wait for meanwhile."""
+    return not {"units", "array_fill", "ramp"}.isdisjoint(reasons)
 
 
 def main(seeds: int) -> None:
@@ -67,7 +73,8 @@ def main(seeds: int) -> None:
         bound += any(row["binds"] for row in more)
         rows += more
     binds = [row for row in rows if row["binds"]]
-    others = [row for row in rows if not row["binds"]]
+    others = [row for row in rows if not row["binds"] and not row["follows"]]
+    follows = [row for row in rows if row["follows"]]
     table = {
         "chips": seeds,
         "nothing_to_double": seeds - bound,
@@ -75,6 +82,8 @@ def main(seeds: int) -> None:
         "does_not_matter": [row for row in binds if row["ratio"] > 1 - MATTERS],
         "not_said_to_bind": len(others),
         "matters": [row for row in others if row["ratio"] < 1 - MATTERS],
+        "smaller_part_of_a_sum": len(follows),
+        "smaller_part_matters": [row for row in follows if row["ratio"] < 1 - MATTERS],
         "cpu_s": round(time.process_time() - start, 1),
     }
     write_atomically(RESULT, (json.dumps(table, indent=2) + "\n").encode())
