@@ -80,9 +80,9 @@ class RaggedDescent:
             for _ in range(ROUNDS):
                 before = rank
                 for more in self._neighbours(batch):
-                    found = self._best(more, rank)
-                    if found is not None:
-                        batch, rank = found
+                    better = self._best(more, rank)
+                    if better is not None:
+                        batch, rank = better
                         break
                 if rank is before:
                     break
@@ -138,8 +138,8 @@ class RaggedDescent:
             for dims in itertools.combinations(turning, together):
                 if math.prod(near[d].shape[1] for d in dims) <= MOST:
                     some = self._combined(factors, dims, near)
-                    own = MappingBatch(some, _repeated(batch.positions, some), batch.keep)
-                    yield iter([own])
+                    as_ordered = MappingBatch(some, _repeated(batch.positions, some), batch.keep)
+                    yield iter([as_ordered])
                     yield self._arranged(some, arrangements)
 
     def _arranged(
@@ -192,10 +192,7 @@ class RaggedDescent:
         current = tuple(int(f) for f in factors[:, d])
         known = {current: None}
         every = self._every(d)
-        if every is not None:
-            known |= dict.fromkeys(every)
-        else:
-            known |= dict.fromkeys(self._changed(d, current))
+        known |= dict.fromkeys(self._changed(d, current) if every is None else every)
         return np.array(list(known), dtype=float).T
 
     def _every(self, d: int) -> list[tuple[int, ...]] | None:
@@ -221,30 +218,28 @@ class RaggedDescent:
             others = math.prod(b for slot, b in enumerate(current) if slot not in (outer, inner))
             left = math.ceil(self.sizes[d] / others)
             for bound in _lengths(left):
-                rest = math.ceil(left / bound)
-                if self._is_allowed(inner, d, bound) and self._is_allowed(outer, d, rest):
+                turns = math.ceil(left / bound)
+                if self._is_allowed(inner, d, bound) and self._is_allowed(outer, d, turns):
                     way = list(current)
-                    way[inner], way[outer] = bound, rest
+                    way[inner], way[outer] = bound, turns
                     yield tuple(way)
 
     def _is_allowed(self, slot: int, d: int, bound: int) -> bool:
         wanted = self.fixed[slot][d]
-        return (
-            bound <= min(self.most[slot][d], self.limits[slot])
-            and (wanted == 0 or bound == wanted)
-        )  # fmt: skip
+        most = min(self.most[slot][d], self.limits[slot])
+        return bool(bound <= most and wanted in (0, bound))
 
 
 def _lengths(left: int) -> list[int]:
-    """Bounds of a loop over what is left of a dimension.
+    """Bounds of a loop over what is left of a dimension: of many, one for each number of turns.
 
     >>> _lengths(5), _lengths(20)
     ([1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 7, 10, 20])
     """
     if left <= SMALL:
         return list(range(1, left + 1))
-    root = math.isqrt(left)
-    turns = {*range(1, root + 1), *(math.ceil(left / b) for b in range(1, root + 1))}
+    few = math.isqrt(left) + 1
+    turns = {*range(1, few), *(math.ceil(left / b) for b in range(1, math.ceil(left / few) + 2))}
     return sorted({math.ceil(left / t) for t in turns})
 
 

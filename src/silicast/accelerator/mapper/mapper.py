@@ -24,7 +24,7 @@ from silicast.accelerator.mapper.constraints import Constraints
 from silicast.core.errors import SilicastError
 
 RAGGED = 0.25
-"""Share of the budget that is kept for tiles whose last one is cut short, and the most they take."""
+"""Share of the budget that searches of tiles whose last one is cut short have to themselves."""
 
 
 @final
