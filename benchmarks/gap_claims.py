@@ -86,7 +86,12 @@ def every_mapping(einsum: Einsum, chip: Architecture, *, ragged: bool) -> list[M
     turning = [d for d, size in enumerate(einsum.bounds.values()) if size > 1]
     orders = list(itertools.permutations(turning))
     patterns = list(keep_patterns(einsum, chip))
-    if math.prod(len(some) for some in each) * len(orders) ** 3 * len(patterns) > MOST:
+    if (
+        math.prod(len(some) for some in each)
+        * len(orders) ** len(chip.memory_slots)
+        * len(patterns)
+        > MOST
+    ):
         return None
     tables = [np.array(some, dtype=float).T for some in each]
     index = np.indices([len(some) for some in each]).reshape(len(each), -1)
@@ -95,7 +100,7 @@ def every_mapping(einsum: Einsum, chip: Architecture, *, ragged: bool) -> list[M
         factors = factors[:, :, factors[s].prod(axis=0) <= slot.limit]
     batches = []
     for pattern in patterns:
-        for chosen in itertools.product(orders, repeat=3):
+        for chosen in itertools.product(orders, repeat=len(chip.memory_slots)):
             positions = np.zeros(factors.shape, dtype=np.int8)
             for position, order in zip(chip.memory_slots, chosen, strict=True):
                 for rank, d in enumerate(order):

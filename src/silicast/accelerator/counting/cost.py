@@ -101,11 +101,12 @@ class MappingCost:
     @cached_property
     def words(self) -> F64:
         """What all instances of each memory move, with what describes it, (memories, tensors,
-        mappings).
+        mappings); of one mapping as formulas, (memories, tensors).
         """
         if self.zeros is None:
             moved = self.traffic.reads + self.traffic.fills + self.traffic.updates
-            return moved * word_ratios(self.einsum, self.architecture)[:, :, None]
+            ratios = word_ratios(self.einsum, self.architecture)
+            return moved * (ratios if moved.ndim == 2 else ratios[:, :, None])
         counts = _MovedWords(self.einsum, self.architecture, self.traffic, self.zeros)
         total = np.zeros_like(self.traffic.reads)
         for level, t in np.ndindex(total.shape[:2]):

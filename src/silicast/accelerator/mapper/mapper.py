@@ -16,11 +16,15 @@ from silicast.accelerator.counting.cost import MappingCost, Objective, cost
 from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.counting.mapping import LoopNest, MappingBatch
 from silicast.accelerator.design.architecture import Architecture
-from silicast.accelerator.mapper._hunt import Hunt, rank_of
+from silicast.accelerator.mapper._hunt import NEAR, Hunt, rank_of
 from silicast.accelerator.mapper._padding import padded
+from silicast.accelerator.mapper._ragged import RaggedDescent
 from silicast.accelerator.mapper.budget import EFFORT, SearchBudget, budget_of
 from silicast.accelerator.mapper.constraints import Constraints
 from silicast.core.errors import SilicastError
+
+RAGGED = 0.25
+"""Share of the budget that searches of tiles whose last one is cut short have to themselves."""
 
 
 @final
@@ -92,6 +96,9 @@ def best_mapping(
     rules.check(architecture, einsum)
     budget = budget or budget_of(effort)
     hunt = Hunt(einsum, architecture, rules, objective, effort, gap, budget)
+    cuts = padding and not (hunt.is_quick or architecture.knows_zeros or rules.homes)
+    reserve = RAGGED * budget.left if cuts else 0.0
+    budget.left -= reserve
     hunt.run()
     best, rank, tried, divides = hunt.best, hunt.rank, hunt.tried, True
     fills = objective != "energy" and not (hunt.is_quick and hunt.waits_for_words)
@@ -119,6 +126,11 @@ def best_mapping(
             best, rank, divides = batch, cut, False
     if best is None:
         raise no_mapping(einsum, architecture, rules)
+    if cuts:
+        descent = RaggedDescent(einsum, architecture, rules, objective, SearchBudget(reserve))
+        best, rank = descent.run(best, rank)
+        tried += descent.counted // NEAR
+        divides = bool((best.factors[:, :, 0].prod(axis=0) == list(einsum.bounds.values())).all())
     return Mapped(
         nest=best.nest(0, einsum, architecture),
         cost=cost(einsum, architecture, best),

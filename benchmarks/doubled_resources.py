@@ -1,0 +1,94 @@
+"""Whether what is said to bind a design matters, and what is not said to does not: each is doubled.
+
+    nice python -m benchmarks.doubled_resources [SEEDS]
+
+Random weight-stationary chips and products, those of ``tests/unit/accelerator/design/
+test_reasons.py``. What binds, with all that needs nearly as much, is doubled: the time must fall by
+5 % or more. Each other number of the chip is doubled alone: the time must not fall by more than
+5 %. Chips that load weights behind the work already, and are bound by it, have nothing to be
+doubled.
+Writes ``benchmarks/results/doubled_resources.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from silicast.core.files import write_atomically
+from tests.unit.accelerator.design.test_reasons import (
+    MATTERS,
+    TWICE,
+    binding,
+    chip,
+    drawn,
+    times,
+    with_more,
+)
+
+DOUBLED = {**TWICE, "array_fill": "register"}
+RESULT = Path(__file__).parent / "results" / "doubled_resources.json"
+
+
+def doubled(seed: int) -> list[dict[str, Any]]:
+    """A row for each doubling: what, whether it is said to bind, and time after over before."""
+    design, sizes = drawn(seed)
+    before = times(chip(**design), *sizes)
+    reasons = binding(before)
+    bound = {DOUBLED[reason] for reason in reasons}
+    others = {number: reason for reason, number in DOUBLED.items() if number not in bound}
+    trials = [(reasons, True), *(([reason], False) for reason in others.values())]
+    rows = []
+    for some, binds in trials:
+        changed = with_more(design, some)
+        if changed is None:
+            continue
+        after = float(times(chip(**changed), *sizes).estimate_s[0])
+        rows.append(
+            {
+                "seed": seed,
+                "doubled": some,
+                "binds": binds,
+                "follows": not binds and in_turn(some) and in_turn(reasons),
+                "ratio": round(after / float(before.estimate_s[0]), 4),
+            }
+        )
+    return rows
+
+
+def in_turn(reasons: list[str]) -> bool:
+    """Whether they are parts of a sum: the units' work, and what they wait for meanwhile."""
+    return not {"units", "array_fill", "ramp"}.isdisjoint(reasons)
+
+
+def main(seeds: int) -> None:
+    start = time.process_time()
+    rows: list[dict[str, Any]] = []
+    bound = 0
+    for seed in range(seeds):
+        more = doubled(seed)
+        bound += any(row["binds"] for row in more)
+        rows += more
+    binds = [row for row in rows if row["binds"]]
+    others = [row for row in rows if not row["binds"] and not row["follows"]]
+    follows = [row for row in rows if row["follows"]]
+    table = {
+        "chips": seeds,
+        "nothing_to_double": seeds - bound,
+        "said_to_bind": len(binds),
+        "does_not_matter": [row for row in binds if row["ratio"] > 1 - MATTERS],
+        "not_said_to_bind": len(others),
+        "matters": [row for row in others if row["ratio"] < 1 - MATTERS],
+        "smaller_part_of_a_sum": len(follows),
+        "smaller_part_matters": [row for row in follows if row["ratio"] < 1 - MATTERS],
+        "cpu_s": round(time.process_time() - start, 1),
+    }
+    write_atomically(RESULT, (json.dumps(table, indent=2) + "\n").encode())
+    print({key: len(v) if isinstance(v, list) else v for key, v in table.items()})
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 300)
