@@ -239,3 +239,27 @@ def test_more_of_anything_never_makes_a_whole_model_slower(name: str) -> None:
         assert all(b <= a * SLOWER for a, b in pairwise(times))
     times = [total_ms(1.0, share) for share in (0.3, 0.4, 0.55, 0.7, 0.85, 1.0)]
     assert all(b <= a * SLOWER for a, b in pairwise(times))
+
+
+@pytest.mark.parametrize(
+    ("name", "m", "n", "k"),
+    [
+        ("RTX 4090", 14, 291, 1024), ("RTX 4090", 1, 131, 962), ("RTX 3090", 2, 443, 944),
+        ("L40S", 14, 291, 1024), ("H100", 14, 291, 1024), ("MI300X", 2, 443, 944),
+    ],
+)  # fmt: skip
+def test_a_limit_of_the_clock_that_rises_never_makes_a_small_product_slower(
+    name: str, m: int, n: int, k: int
+) -> None:
+    """Libraries choose tiles and splits of k whatever the clock: only their times follow it."""
+    clocks = boards()[device_index().canonical(name)].clocks
+    case = {"task": "kernel", "workload": {"op": "gemm", "m": m, "n": n, "k": k}}
+
+    def latency_us(mhz: float) -> float:
+        return silicast.predict(case, device=name, limits={"clock_mhz": mhz})["latency_us"].estimate
+
+    free = silicast.predict(case, device=name)["latency_us"].estimate
+    most = clocks.max_hz / 1e6
+    times = [latency_us(share / 40.0 * most) for share in range(8, 41)]
+    assert all(later <= before * (1.0 + 1e-12) for before, later in pairwise(times))
+    assert times[0] > times[-1] == free

@@ -136,6 +136,7 @@ class Clocks:
             at no more.
         built_max_hz: the largest clock of the board, where a limit makes ``max_hz`` smaller; 0 =
             ``max_hz``.
+        built_boost_hz: the boost clock before that limit; 0 = there is none.
     """
 
     base_hz: float
@@ -143,6 +144,7 @@ class Clocks:
     max_hz: float
     held_hz: float = math.inf
     built_max_hz: float = 0.0
+    built_boost_hz: float = 0.0
 
     def with_headroom_hz(self, share: float) -> float:
         """The clock of a board that runs above its rated boost by a share of what is left to its
@@ -158,8 +160,9 @@ class Clocks:
 
     def limited_to(self, hz: float) -> Clocks:
         """With a limit at or above the rated boost."""
-        most = self.built_max_hz or self.max_hz
-        return replace(self, max_hz=min(self.max_hz, hz), built_max_hz=most)
+        most, boost_hz = self.built_max_hz or self.max_hz, self.built_boost_hz or self.boost_hz
+        limited_hz = min(self.max_hz, hz)
+        return replace(self, max_hz=limited_hz, built_max_hz=most, built_boost_hz=boost_hz)
 
 
 @final
@@ -408,14 +411,30 @@ class Device:
         clock that holds back only what runs quicker still (:meth:`Clocks.with_headroom_hz`).
         """
         boost_hz = min(hz, self.clocks.boost_hz)
-        ratio = boost_hz / self.clocks.boost_hz
+        clocks = replace(self.clocks, boost_hz=boost_hz, held_hz=hz)
+        return self._with_clocks(clocks)
+
+    def clock_limited_to(self, hz: float) -> Device:
+        """The same device under a limit of its clock."""
+        slower = self.at_clock(hz) if hz < self.clocks.boost_hz else self
+        built = replace(slower.clocks, built_boost_hz=self.clocks.boost_hz)
+        return replace(slower, clocks=built.limited_to(hz))
+
+    def at_built_clock(self) -> Device:
+        """The device without the limit of its clock; itself where it has none."""
+        clocks = self.clocks
+        if not clocks.built_max_hz:
+            return self
+        return self._with_clocks(Clocks(clocks.base_hz, clocks.built_boost_hz, clocks.built_max_hz))
+
+    def _with_clocks(self, clocks: Clocks) -> Device:
+        ratio = clocks.boost_hz / self.clocks.boost_hz
         memory = {
             name: level
             if level.name == "dram"
             else replace(level, bandwidth_bytes_per_s=level.bandwidth_bytes_per_s * ratio)
             for name, level in self.memory.items()
         }
-        clocks = replace(self.clocks, boost_hz=boost_hz, held_hz=hz)
         return replace(self, clocks=clocks, memory=memory)
 
     def in_state(self, state: PowerState) -> Device:

@@ -86,9 +86,7 @@ def limited(device: Device, limits: LimitsTable) -> Device:
                 field="limits.clock_mhz",
                 hint="the unit is MHz",
             )
-        if hz < device.clocks.boost_hz:
-            device = device.at_clock(hz)
-        device = replace(device, clocks=device.clocks.limited_to(hz))
+        device = device.clock_limited_to(hz)
     if limits.power_w is not None and not above_power(device, limits):
         idle_w = board_idle_w(device)
         if limits.power_w <= idle_w:

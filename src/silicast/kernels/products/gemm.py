@@ -23,6 +23,7 @@ from silicast.kernels.attention.attention_memory import L2_BYTES_PER_CLOCK_AND_C
 from silicast.kernels.implementation import Analysis, Demand, Implementation
 from silicast.kernels.in_blocks import Lazy
 from silicast.kernels.physics.formats import with_format
+from silicast.kernels.physics.power import HEADROOM
 from silicast.kernels.products.candidates import CandidateTiles, product_tiles
 from silicast.kernels.products.gemm_choice import is_tuned, likeliest
 from silicast.kernels.products.gemm_constants import (
@@ -61,7 +62,12 @@ COLUMNS = (
 @final
 @dataclass(frozen=True)
 class GemmSetting:
-    """All that rows of one batch share: formats, pipe, constants, candidates, rates."""
+    """All that rows of one batch share: formats, pipe, constants, candidates, rates.
+
+    Attributes:
+        built: the setting of the board without the limit of its clock, where that binds: libraries
+            choose tiles and splits of k without regard to it; None = none binds.
+    """
 
     recipe: Recipe
     pipe: str
@@ -75,6 +81,7 @@ class GemmSetting:
     measured: bool
     shared_log_sd: Mapping[str, float]
     sparse_rate: float = 1.0
+    built: GemmSetting | None = None
 
     @staticmethod
     def from_variant(
@@ -98,7 +105,11 @@ def _setting(variant: Variant, device: Device) -> GemmSetting:
     constants = constants_for(device, recipe, maker, pipe, variant.kernel)
     if pipe == "fma" and variant.launch != "stream":
         constants = queued(constants, device.architecture)
-    return _make_setting(variant, device, constants)
+    setting, built = _make_setting(variant, device, constants), device.at_built_clock()
+    free_hz = built.clocks.with_headroom_hz(constants.get(HEADROOM, 0.0))
+    if built is device or device.clocks.max_hz >= free_hz:
+        return setting
+    return replace(setting, built=_setting(variant, built))
 
 
 def _make_setting(variant: Variant, device: Device, constants: Mapping[str, float]) -> GemmSetting:
@@ -151,9 +162,13 @@ def _fold(rows: list[Any]) -> F64:
 def _expected_chunk(
     setting: GemmSetting, m: F64, n: F64, k: F64, batch: F64
 ) -> tuple[F64, dict[str, F64]]:
-    c, every = setting.constants, (setting.tiles, setting.steps, setting.rates)
-    result = evaluate(m, n, k, batch, *every, c)
-    time, near = _expectation(result.time, result.time)
+    chooser = setting.built or setting
+    c, every = chooser.constants, (chooser.tiles, chooser.steps, chooser.rates)
+    chosen = result = evaluate(m, n, k, batch, *every, c)
+    if setting.built is not None:
+        current = setting.tiles, setting.steps, setting.rates, setting.constants
+        result = evaluate(m, n, k, batch, *current, chosen)
+    time, near = _expectation(result.time, chosen.time)
     alone_from, alone_to = c.get("alone_from_k", 0.0), c.get("alone_to_k", 0.0)
     if alone_to > alone_from and xp.any_of((batch > 1.0) & (k > alone_from)):
         alone = evaluate(m, n, k, batch / batch, *every, c).time
@@ -161,11 +176,11 @@ def _expected_chunk(
         share = share[0] if isinstance(share, np.ndarray) else share
         time = time + share * (_expectation(result.time, alone)[0] - time)
     if not isinstance(m, np.ndarray):
-        only = int(result.time.argmin())
+        only = int(chosen.time.argmin())
         one: dict[str, Any] = {name: getattr(result, name).item(only) for name in COLUMNS}
         one |= {"best": only, "near": near[:, 0].tolist()}
         return time.item(), one
-    fastest = result.time.argmin(axis=0)
+    fastest = chosen.time.argmin(axis=0)
     position = fastest * len(fastest) + np.arange(len(fastest))
     best = {name: getattr(result, name).take(position) for name in COLUMNS}
     best["best"] = fastest.astype(np.float64)
@@ -254,7 +269,8 @@ class Gemm(Implementation):
         """All rows at once, with a column of rates: candidates are the same at every clock."""
         settings = {x: GemmSetting.from_variant(batch.variant, x) for x in devices.devices}
         first = settings[devices.devices[0]]
-        if any(setting.tiles is not first.tiles for setting in settings.values()):
+        alike = (x.tiles is first.tiles and x.built is first.built for x in settings.values())
+        if not all(alike):
             return super().analyse_at(batch, devices)
         setting = replace(
             first,

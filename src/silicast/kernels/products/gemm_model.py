@@ -235,14 +235,23 @@ def evaluate(
     steps: GemmSteps,
     rates: GemmRates,
     c: Mapping[str, float],
+    chosen: CandidateTimes | None = None,
 ) -> CandidateTimes:
-    """All candidates of rows of shape (1, rows), or of one row of numbers."""
+    """All candidates of rows of shape (1, rows), or of one row of numbers.
+
+    Args:
+        chosen: the same at the clock that libraries choose splits of k for; None = at this one.
+    """
     grid_m = np.ceil(m / tiles.m)
     grid_n = np.ceil(n / tiles.n)
     deep: F64 = xp.ceil(k / steps.depth)
     blocks = grid_m * grid_n
     blocks *= batch
-    blocks, block_steps, folding = _split(blocks, deep, m * n * batch, steps, rates)
+    if chosen is None:
+        blocks, block_steps, folding = _split(blocks, deep, m * n * batch, steps, rates)
+    else:
+        folding = _folding(chosen.blocks / blocks, m * n * batch, steps, rates)
+        blocks, block_steps = chosen.blocks, chosen.block_steps
 
     share = blocks / rates.cores
     per_core = np.maximum(share, 1.0)
@@ -295,7 +304,7 @@ def _split(
 
     The cheapest number of splits in closed form: work / s + fold * s is least at sqrt(work / fold).
     """
-    fold = results * (8.0 / (rates.l2 * FOLD_L2_SHARE))
+    fold = _fold_s(results, rates)
     work = deep * steps.alone_s
     splits = work / fold
     splits += 0.25
@@ -313,6 +322,17 @@ def _split(
     split = gain > folding
     splits = np.where(split, splits, 1.0)
     return blocks * splits, deep / splits, np.where(split, folding, 0.0)
+
+
+def _fold_s(results: F64, rates: GemmRates) -> F64:
+    """Time to add up the partial sums of one split."""
+    return results * (8.0 / (rates.l2 * FOLD_L2_SHARE))
+
+
+def _folding(splits: F64, results: F64, steps: GemmSteps, rates: GemmRates) -> F64:
+    """The cost of adding up, of splits that are chosen."""
+    folding: F64 = np.where(splits > 1.0, splits * _fold_s(results, rates) + steps.split_s, 0.0)
+    return folding
 
 
 def _stored(per_core: F64, store_s: F64, hidden: float) -> F64:

@@ -17,6 +17,7 @@ from silicast.kernels.products.candidates import product_tiles
 from silicast.kernels.products.gemm import Gemm, GemmSetting, estimate
 from silicast.kernels.products.gemm_constants import measured_format, selected
 from silicast.kernels.registry import implementation_for
+from silicast.kernels.row_devices import RowDevices
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 H100 = find_device("H100-SXM-80GB")
@@ -321,3 +322,35 @@ def test_formats_that_were_fitted_nowhere_say_so_in_their_interval() -> None:
         assert "format:gemm" in shared
         assert width(unfitted) > 1.3 * width("bf16")
     assert "format:gemm" not in analysis(64, 64, 64, H100, dtype="fp8").shared_log_sd
+
+
+def test_a_limit_of_the_clock_changes_no_choice() -> None:
+    """The same tile and splits as without it, and each in proportion no slower than the clock."""
+    board = find_device("RTX 4090")
+    op = Op.make("gemm", Variant("bf16"), m=14, n=291, k=1024, batch=1)
+    free = Gemm().analyse(OpBatch.from_ops([op]), board)
+    for share in (0.9, 0.5, 0.3):
+        slow = board.clock_limited_to(share * board.clocks.boost_hz)
+        limited = Gemm().analyse(OpBatch.from_ops([op]), slow)
+        assert limited.choice() == free.choice()
+        assert limited.demand.tasks == free.demand.tasks
+        longest = board.clocks.max_hz / slow.clocks.max_hz
+        assert free.time_s < limited.time_s < free.time_s * longest
+        again = slow.at_built_clock()
+        assert again.clocks == board.clocks
+        assert again.l2.bandwidth_bytes_per_s == pytest.approx(board.l2.bandwidth_bytes_per_s)
+
+
+def test_rows_with_clocks_of_their_own_under_a_limit_have_the_bits_they_have_alone() -> None:
+    board = find_device("RTX 4090").clock_limited_to(1.5e9)
+    devices = (board, board.at_clock(1.2e9), board.at_clock(0.7e9))
+    ops = [
+        Op.make("gemm", Variant("bf16"), m=m, n=291, k=1024, batch=1) for m in (1, 14, 200, 2000)
+    ]
+    row = np.array([0, 1, 2, 1])
+    together = Gemm().analysed_at(OpBatch.from_ops(ops), RowDevices(devices, row)).time_s
+    alone = [
+        Gemm().analysed(OpBatch.from_ops([op]), devices[index]).time_s[0]
+        for op, index in zip(ops, row.tolist(), strict=True)
+    ]
+    assert together.tolist() == alone
