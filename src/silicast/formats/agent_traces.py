@@ -34,15 +34,16 @@ def is_agent_trace(row: object) -> bool:
 def read_agent_traces(rows: Sequence[Any], path: Path) -> RequestLog:
     """The calls of some traces; an agent that a trace started is a conversation of its own.
 
-    Calls that bring no token are left out, and remarked.
+    Calls that bring no token, and blocks behind the last token of a call, are left out, and
+    remarked. Errors count traces and calls from 0, as their lists do.
 
     Raises:
         SilicastError: names the trace, the call and the field that is wrong; or there is no call.
     """
     requests = list[LoggedRequest]()
-    empty = 0
-    for number, row in enumerate(rows, 1):
-        where = f"trace {number}"
+    empty = long = 0
+    for number, row in enumerate(rows):
+        where = f"traces[{number}]"
         if not is_agent_trace(row):
             raise _wrong(path, where, "expected a table with requests and block_size")
         name, size = str(row.get("id", number)), _count(row, "block_size", path, where)
@@ -52,6 +53,7 @@ def read_agent_traces(rows: Sequence[Any], path: Path) -> RequestLog:
         for session, start_s, call, field in _calls(row, name, path, where):
             made = _request(call, session, start_s, (name, size), path, field)
             empty += made is None
+            long += made is not None and len(call.get("hash_ids", ())) > -(-call["in"] // size)
             requests += [made] if made else []
     if not requests:
         raise SilicastError("no trace has a call of a model", kind="io", file=str(path))
@@ -61,6 +63,11 @@ def read_agent_traces(rows: Sequence[Any], path: Path) -> RequestLog:
     remarks = [f"{agents:,} conversations with {mean:.3g} requests each in the mean; {clock}"]
     if empty:
         remarks.append(f"{empty:,} calls without tokens are left out")
+    if long:
+        remarks.append(
+            f"{long:,} calls have more hash_ids than their input tokens (in) have blocks: those "
+            "beyond are left out"
+        )
     return RequestLog(KIND, tuple(requests), None, tuple(remarks), shares_clock=False)
 
 
@@ -90,7 +97,7 @@ def _listed(
     if not isinstance(listed, list):
         raise _wrong(path, f"{where}.requests", "expected a list of calls")
     kinds = CALLS if nested else (*CALLS, AGENT)
-    for number, call in enumerate(listed, 1):
+    for number, call in enumerate(listed):
         field = f"{where}.requests[{number}]"
         if not isinstance(call, Mapping):
             raise _wrong(path, field, "expected a table")
@@ -119,7 +126,7 @@ def _request(
         raise _wrong(path, f"{where}.hash_ids", "expected a list of whole numbers")
     scope, size = blocks
     left, pieces = prompt, list[tuple[str, int]]()
-    for each in names:
+    for each in names[: -(-prompt // size)]:
         pieces.append((f"{scope} {each}", min(size, left)))
         left -= pieces[-1][1]
     if left and pieces:
