@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Final, final
 
 import msgspec
 
@@ -66,6 +66,10 @@ class EncodeImage(StageWork):
         )
 
 
+MOST_PLACES: Final = 1 << 29
+"""Tokens of an image or video that a pass is predicted for."""
+
+
 def encoder_for(stage: StageContext) -> tuple[ImageEncoder, tuple[int, int]]:
     """The encoder of a stage's model, and the sides of its images."""
     if stage.table.resolution is None:
@@ -110,6 +114,8 @@ class Denoise(StageWork):
         if kind == video_transformer.CLASS:
             video = video_transformer.wan_of(config, field)
             tokens, heads = video.video_tokens(table.frames, height, width), video.heads
+            if table.frames == 1:
+                remark += f"; {stage.field}.frames = 1: a video of one frame"
             doubled = 1 if table.guidance is False else 2
 
             def run(images: int, *, fused: bool) -> Graph:
@@ -198,6 +204,12 @@ def _passes(
     stage: StageContext, tokens: int, graph: Callable[..., Graph], remark: str, gpus: int = 1
 ) -> NetworkPasses:
     """Passes of a network that was not measured alone, over the stage's images."""
+    if tokens > MOST_PLACES:
+        raise stage.error(
+            f"{tokens:,} tokens of one image or video, at most {MOST_PLACES:,} are predicted",
+            "resolution",
+            "[height, width] in pixels, smaller, or fewer frames",
+        )
     machine, warnings = machine_of(stage.of_pool("graph"))
     copies, each, jobs = in_jobs(stage.table.items, stage.table.max_batch or 1)
 
