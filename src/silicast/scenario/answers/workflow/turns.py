@@ -22,7 +22,7 @@ def check_turns(pools: Sequence[StagePool], graph: WorkflowGraph, *, one_item: b
         field = f"pools.{guest.home}.shares_with"
         host = homes.get(guest.shares_with)
         itself = next((each for each in pools if each.home == guest.shares_with), None)
-        if host is None and itself is not None:
+        if host is None and itself is not None and itself is not guest:
             raise SilicastError(
                 f"{itself.home} has no devices of its own: it shares with {itself.shares_with}",
                 field=field,
