@@ -77,6 +77,9 @@ def varied_fields(texts: Sequence[str]) -> dict[str, list[Any]]:
             raise SilicastError(f"expected FIELD=VALUES, found {text!r:.60}", field=VARY, hint=hint)
         if field in fields:
             raise SilicastError(f"{field} is given twice", field=VARY)
+        if not words.strip():
+            hint = f"for example {field}=64,256"
+            raise SilicastError(f"{field} has no values", field=VARY, hint=hint)
         fields[field] = [_value(word) for word in names_of(words, VARY)]
     return fields
 

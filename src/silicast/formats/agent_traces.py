@@ -34,24 +34,28 @@ def is_agent_trace(row: object) -> bool:
 def read_agent_traces(rows: Sequence[Any], path: Path) -> RequestLog:
     """The calls of some traces; an agent that a trace started is a conversation of its own.
 
-    Calls that bring no token are left out, and remarked.
+    Calls that bring no token, and blocks behind the last token of a call, are left out, and
+    remarked. Errors count traces and calls from 0, as their lists do.
 
     Raises:
         SilicastError: names the trace, the call and the field that is wrong; or there is no call.
     """
     requests = list[LoggedRequest]()
-    empty = 0
-    for number, row in enumerate(rows, 1):
+    empty = long = 0
+    for number, row in enumerate(rows):
         if not is_agent_trace(row):
             message = "expected a table with requests and block_size"
-            raise SilicastError(message, kind="io", file=str(path), field=f"trace {number}")
-        trace = Fields(row, f"trace {number}", str(path))
+            raise SilicastError(message, kind="io", file=str(path), field=f"traces[{number}]")
+        trace = Fields(row, f"traces[{number}]", str(path))
         # blocks are named within a trace, its agents included
         name, block_tokens = str(trace.get("id") or number), _tokens(trace, "block_size", least=1)
         for session, start_s, call in _calls(trace, name):
             made = _request(call, session, start_s, name, block_tokens)
             empty += made is None
-            requests += [made] if made else []
+            if made:
+                blocks = -(-made.input_tokens // block_tokens)
+                long += len(call.integers("hash_ids")) > blocks
+                requests.append(made)
     if not requests:
         raise SilicastError("no trace has a call of a model", kind="io", file=str(path))
     agents = len({each.session for each in requests})
@@ -60,6 +64,11 @@ def read_agent_traces(rows: Sequence[Any], path: Path) -> RequestLog:
     remarks = [f"{agents:,} conversations with {mean:.3g} requests each in the mean; {clock}"]
     if empty:
         remarks.append(f"{empty:,} calls without tokens are left out")
+    if long:
+        remarks.append(
+            f"{long:,} calls have more hash_ids than their input tokens (in) have blocks: those "
+            "beyond are left out"
+        )
     return RequestLog(KIND, tuple(requests), None, tuple(remarks), shares_clock=False)
 
 
@@ -98,7 +107,7 @@ def _request(
     if call.has("api_time"):
         end_ns = start_ns + round(_seconds(call, "api_time") * 1e9)
     left, pieces = prompt, list[tuple[str, int]]()
-    for block in call.integers("hash_ids"):
+    for block in call.integers("hash_ids")[: -(-prompt // block_tokens)]:
         pieces.append((f"{trace} {block}", min(block_tokens, left)))
         left -= pieces[-1][1]
     if left and pieces:

@@ -70,7 +70,17 @@ def _folder(path: Path) -> RequestLog:
     files = sorted(path.glob("*.json"))
     if not files:
         raise SilicastError("holds no .json file", kind="io", file=str(path))
-    rows = [row for each in files for row in _documents(read_text(each, MOST_BYTES, "a trace"))]
+    rows = list[Any]()
+    for each in files:
+        documents = _documents(read_text(each, MOST_BYTES, "a trace"))
+        if not documents or not all(map(is_agent_trace, documents)):
+            raise SilicastError(
+                "expected a trace of an agent: a JSON table with requests and block_size",
+                kind="io",
+                file=str(each),
+                hint="mend the file, or take it out of the folder",
+            )
+        rows += documents
     return read_agent_traces(rows, path)
 
 

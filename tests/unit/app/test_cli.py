@@ -399,6 +399,12 @@ def test_what_varies_is_a_field_with_values(vary: str, capsys: Capture) -> None:
     assert err.startswith("error: --vary: ")
 
 
+def test_a_field_without_values_is_named(capsys: Capture) -> None:
+    command = "recommend --model x --device l4 --gpus 2 --slo tpot=1s --rate 1"
+    _, _, err = run(f"{command} --vary engine.options.max_num_seqs=", capsys)
+    assert err.startswith("error: --vary: engine.options.max_num_seqs has no values")
+
+
 def test_a_whole_number_may_be_written_with_a_point(capsys: Capture) -> None:
     assert run(INFER.replace("--batch 8", "--batch 8.0"), capsys) == run(INFER, capsys)
 

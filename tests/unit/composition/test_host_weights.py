@@ -230,6 +230,23 @@ def test_the_more_weights_are_left_to_the_host_the_slower_and_the_smaller() -> N
     assert {answer.answer.domain for answer in answers[1:]} == {"near"}
 
 
+@pytest.mark.parametrize("degree", [1, 2])
+def test_more_than_the_layers_have_is_remarked(degree: int) -> None:
+    """32 layers of 436,207,616 bytes and their norms are 13.0 GiB of Llama-3.1-8B."""
+
+    def remarks(gib: float) -> list[str]:
+        warnings = offloaded(gib, parallel={"tp": degree}).answer.warnings
+        return [each for each in warnings if each.startswith("engine.options.cpu_offload_gb")]
+
+    most = 32 * BLOCK / GIB / degree
+    assert not remarks(0)
+    assert not remarks(most - 0.1)
+    for gib in (most + 0.1, 40.0):
+        (remark,) = remarks(gib)
+        assert f"cpu_offload_gb = {gib:g}" in remark
+        assert f"{most:.3g} GiB" in remark
+
+
 @pytest.mark.parametrize(
     ("engine", "gib", "field", "text"),
     [

@@ -10,6 +10,7 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.report.tasks.recommendation import recommendation_lines
 from silicast.scenario.answer import Answer
+from silicast.scenario.answers.plan import serving_plans
 from silicast.scenario.decode import decode
 from silicast.scenario.run import run
 
@@ -109,3 +110,37 @@ def test_where_nothing_keeps_the_objective_the_nearest_comes_first() -> None:
     assert recommendation_lines(msgspec.to_builtins(answer))[0].startswith(
         "no plan keeps the objective"
     )
+
+
+@pytest.mark.parametrize(
+    ("vary", "field", "text"),
+    [
+        ({"workload.input_len": [10, 20]}, "workload.input_len", "no field of a plan"),
+        ({"engine.options.max_num_seqs": [64, "x"]}, "engine.options.max_num_seqs", "found 'x'"),
+        ({"engine.options.max_num_seqs": [-1]}, "engine.options.max_num_seqs", "found -1"),
+        ({"engine.options.max_numseqs": [8]}, "engine.options.max_numseqs", "not modelled"),
+        ({"model": ["Llama-3.2-1B", "b"]}, "model", "unknown model 'b'"),
+        ({"precision.recipe": ["bf16", "fp9"]}, "precision.recipe", "fp9"),
+    ],
+)
+def test_what_no_plan_can_have_is_refused_before_the_search_by_its_field(
+    vary: dict[str, list[Any]], field: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def searched(*_: object, **__: object) -> None:
+        pytest.fail("a plan was judged")
+
+    monkeypatch.setattr(serving_plans, "PlanCurve", searched)
+    work = {"objective": "cost", "serving": SERVING, "search": {"vary": vary}}
+    with pytest.raises(SilicastError) as caught:
+        run(decode({**TREE, "workload": work}))
+    assert caught.value.field == field
+    assert text in str(caught.value)
+
+
+def test_an_option_of_one_engine_alone_may_vary_with_the_engine() -> None:
+    """TensorRT-LLM leaves no weights to the host: those combinations cannot run, others do."""
+    vary = {"engine.name": ["trtllm", "vllm"], "engine.options.cpu_offload_gb": [0]}
+    work = {"objective": "cost", "serving": SERVING, "search": {"vary": vary}}
+    search = run(decode({**TREE, "cluster": {"gpus": 1}, "workload": work})).why["recommendation"]
+    assert any("keeps no weights" in reason for reason in search["cannot_run"])
+    assert search["best"]["fields"]["engine.name"] == "vllm"

@@ -196,17 +196,45 @@ def test_traces_of_agents_give_waits_and_shared_blocks_of_each_conversation(tmp_
     assert seen_traffic(folder) == seen
 
 
+@pytest.mark.parametrize("text", ["{", "", "[1]", '{"requests": []}'])
+def test_a_broken_file_among_traces_is_refused_by_name(text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps(agent_trace("x")))
+    (tmp_path / "b.json").write_text(text)
+    with pytest.raises(SilicastError, match="expected a trace of an agent") as refused:
+        read_request_log(tmp_path)
+    assert refused.value.file == str(tmp_path / "b.json")
+
+
+def test_blocks_behind_the_last_token_are_left_out_and_remarked(tmp_path: Path) -> None:
+    """100 tokens are two blocks of 64; a call with two is as it should be."""
+    path = tmp_path / "agents.json"
+    calls = [
+        {"type": "n", "t": float(n), "in": 100, "out": 5, "hash_ids": list(range(n))}
+        for n in (2, 8)
+    ]
+    path.write_text(json.dumps([{"id": "x", "block_size": 64, "requests": calls}]))
+    log = read_request_log(path)
+    assert log is not None
+    assert [each.blocks for each in log.requests] == [(("x 0", 64), ("x 1", 36))] * 2
+    assert [each for each in log.remarks if each.startswith("1 calls have more hash_ids")]
+
+
 @pytest.mark.parametrize(
     ("change", "field", "message"),
     [
-        ({"block_size": 0}, "trace 1.block_size", "whole number from 1"),
-        ({"requests": 5}, "trace 1.requests", "expected a list"),
-        ({"requests": [{"type": "x"}]}, "trace 1.requests[0].type", "expected one of n, s"),
-        ({"requests": [{"type": "n", "in": -1}]}, "trace 1.requests[0].in", "whole number"),
+        ({"block_size": 0}, "traces[0].block_size", "whole number from 1"),
+        ({"requests": 5}, "traces[0].requests", "expected a list"),
+        ({"requests": [{"type": "x"}]}, "traces[0].requests[0].type", "expected one of n, s"),
+        ({"requests": [{"type": "n", "in": -1}]}, "traces[0].requests[0].in", "whole number"),
         (
             {"requests": [{"type": "n", "in": 1, "out": 1, "t": float("1e300")}]},
-            "trace 1.requests[0].t",
+            "traces[0].requests[0].t",
             "at most 1e\\+09",
+        ),
+        (
+            {"requests": [{"type": "n", "in": 0, "out": 0, "t": 0}, {"type": "n"}]},
+            "traces[0].requests[1].in",
+            "whole number",
         ),
         ({"requests": []}, "", "no trace has a call"),
     ],

@@ -9,6 +9,7 @@ import pytest
 import silicast
 from silicast.app.api import Predicted
 from silicast.core.errors import SilicastError
+from silicast.report.tasks.serving import span_lines
 
 CLOSED = {"kind": "closed", "concurrency": 8}
 LATENCIES = ("ttft_mean_ms", "ttft_p99_ms", "tpot_mean_ms", "itl_p99_ms", "e2e_mean_ms")
@@ -28,7 +29,7 @@ def test_the_run_behind_a_warm_up_is_the_run_alone_where_nothing_is_cached() -> 
     for name in (*LATENCIES, "requests_per_s", "output_tokens_per_s"):
         first, second = alone.metrics[name].estimate, behind.metrics[name].estimate
         assert second == pytest.approx(first, rel=1e-6), name
-    assert behind.why["requests"]["sent"] == 40 + 16
+    assert behind.why["requests"] == {"sent": 40, "answered": 40}
     assert behind.why["warm_up"] == {"requests": 16}
     assert "steady_state" not in behind.why
 
@@ -47,6 +48,19 @@ def test_requests_at_a_rate_come_when_the_warm_up_is_answered() -> None:
     for name in LATENCIES:
         first, second = alone.metrics[name].estimate, behind.metrics[name].estimate
         assert second == pytest.approx(first, rel=1e-6), name
+    assert behind.why["requests"] == alone.why["requests"]
+    assert behind.why["requests"]["sent"] == 40
+    assert behind.why["knee"] == pytest.approx(alone.why["knee"])
+    text = "\n".join(span_lines(behind.why))
+    assert text.startswith("40 requests from")
+    assert "16 before not counted" in text
+
+
+def test_no_request_is_late_because_it_waits_for_the_warm_up() -> None:
+    arrival = {"kind": "constant", "rate_per_s": 5, "concurrency": 40}
+    behind = served(16, arrival=arrival)
+    assert behind.why["requests"]["sent_per_s"] == pytest.approx(5.0)
+    assert not [each for each in behind.warnings if "sent later" in each]
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,19 @@ from silicast.kernels.physics.formats import with_format
 from silicast.kernels.physics.measured_range import stand_ins
 from silicast.kernels.registry import implementation_for
 from silicast.workload.libraries.catalog import library
+from silicast.workload.models.counting import host_weight_bytes
 
 if TYPE_CHECKING:
+    from silicast.composition.passes.deployment import Deployment
     from silicast.composition.step.step import StepModel
 
+GIB = float(1 << 30)
 NETWORK_ASSUMED = "network between nodes not stated: {} assumed"
 HELD_BY_HOST = "cpu_offload_gb: passes that read weights of the host's memory were not measured"
+BEYOND = (
+    "engine.options.cpu_offload_gb = {:g}: more than can leave a device changes nothing: the "
+    "layers of a rank have {:.3g} GiB, and embeddings and the output layer stay"
+)
 ELSEWHERE = "{} does not run on {} but on {}: times are as if {} did"
 
 
@@ -81,6 +88,18 @@ def warnings_of(model: StepModel) -> tuple[str, ...]:
         *model.caveats,
         *structure,
     )
+
+
+def beyond_layers(deployment: Deployment) -> tuple[str, ...]:
+    """A remark where the host is to hold more bytes of a rank than its layers have."""
+    model, plan, policy = deployment.model, deployment.plan, deployment.policy
+    most = max(
+        host_weight_bytes(model, plan, deployment.precision, stage, policy)
+        for stage in range(plan.pp)
+    )
+    if most >= policy.host_bytes:
+        return ()
+    return (BEYOND.format(policy.host_bytes / GIB, most / GIB),)
 
 
 def _elsewhere(model: StepModel) -> Iterator[str]:

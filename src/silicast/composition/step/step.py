@@ -27,7 +27,12 @@ from silicast.composition.power.clock import ClockedWork, held_clocks
 from silicast.composition.step.executions import DIRECTIONS
 from silicast.composition.step.machine import Machine
 from silicast.composition.step.node_times import NodeTimes, rows_summed
-from silicast.composition.step.remarks import kernels_domain, unmeasured_streams, warnings_of
+from silicast.composition.step.remarks import (
+    beyond_layers,
+    kernels_domain,
+    unmeasured_streams,
+    warnings_of,
+)
 from silicast.composition.step.stage_graph import StageGraph
 from silicast.composition.step.states import BatchStates
 from silicast.composition.step.timer import Timer
@@ -171,7 +176,7 @@ class StepModel:
             deployment.machine,
             graph,
             captured=policy.captured,
-            caveats=(*deployment.engine.caveats, *model.caveats),
+            caveats=(*deployment.engine.caveats, *model.caveats, *beyond_layers(deployment)),
             assumed=bool(model.assumed),
         )
 

@@ -256,6 +256,8 @@ def span_lines(why: Mapping[str, Any]) -> Iterator[str]:
     ['steady state: 960 requests sent in 80.0 s; 20 of the warm-up and 20 of the drain left out']
     >>> list(span_lines({"requests": {"sent": 100, "queue_growth": 0.0}}))
     ['100 requests from the first sent to the last answered, warm-up and drain included']
+    >>> list(span_lines({"requests": {"sent": 64}, "warm_up": {"requests": 16}}))
+    ['64 requests from the first sent to the last answered, drain included; 16 before not counted']
     """
     steady, requests = why.get("steady_state"), why.get("requests", {})
     if steady is not None:
@@ -266,6 +268,11 @@ def span_lines(why: Mapping[str, Any]) -> Iterator[str]:
         )
         if not steady["keeps_up"]:
             yield "there is no steady state: more requests come than are answered, and waits grow"
+    elif before := why.get("warm_up", {}).get("requests", 0):
+        yield (
+            f"{requests['sent']:,} requests from the first sent to the last answered, drain "
+            f"included; {before:,} before not counted"
+        )
     elif "queue_growth" in requests:
         yield (
             f"{requests['sent']:,} requests from the first sent to the last answered, warm-up "

@@ -231,7 +231,7 @@ class Simulation:
     def _measure(self, now_ns: int) -> None:
         """The last request of the warm-up is answered: the others come from now on."""
         self._measured_ns = now_ns
-        self.records.forget_gaps()
+        self.records.forget_warm_up()
         first = self.requests.warm_up
         begin_ns = int(self.requests.arrival_ns[first:].min())
         for request in range(first, len(self.requests)):

@@ -54,7 +54,8 @@ def transfers_ms(records: Records) -> dict[str, float]:
     """Time in which caches move from prefill to decode, with the wait for the link; nothing where
     none moves.
     """
-    moved = records.moving_ns[records.moving_ns >= 0]
+    moved = records.moving_ns[records.requests.warm_up :]
+    moved = moved[moved >= 0]
     return _statistics("kv_transfer", (moved * 1e-6).astype(np.float64)) if len(moved) else {}
 
 
@@ -137,7 +138,7 @@ def host_use(records: Records) -> dict[str, float]:
         "host_hit_rate": int(sequences.loaded[rows].sum()) / prompt,
         "host_to_device_bytes": float(there),
         "device_to_host_bytes": float(back),
-        "swaps": float(sequences.swaps.sum()),
+        "swaps": float(sequences.swaps[records.requests.warm_up :].sum()),
     }
 
 

@@ -170,9 +170,10 @@ class Records:
         whole.window_ns = None
         return whole
 
-    def forget_gaps(self) -> None:
-        """Gaps so far are not counted."""
+    def forget_warm_up(self) -> None:
+        """Gaps and drafts so far are not counted."""
         self._gaps = [Gaps() for _ in self._gaps]
+        self.verified = self.accepted = 0
 
     def gaps_at(self, now_ns: int) -> Gaps:
         """Where gaps that end now are noted."""

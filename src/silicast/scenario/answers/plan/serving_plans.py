@@ -53,6 +53,13 @@ SAMPLE: Final = 300
 """Requests by which lengths are judged."""
 MOST_CANDIDATES: Final = 64
 """Combinations of what varies beside the plan."""
+PLAN_FIELDS: Final = (
+    *("engine", "precision", "parallel", "model", "device", "host", "limits"),
+    *("router", "speculative", "lora", "calibration"),
+)
+"""Tables and fields of a scenario that plans may differ in; their traffic is the same."""
+NEVER: Final = ("invalid_input", "unknown_name")
+"""Kinds of errors of values that mean nothing, whatever else varies."""
 NEAR: Final = 1.2
 """What is broken in closed form by this ratio at most is simulated all the same."""
 LEAST_CONFIDENCE: Final = 0.5
@@ -139,15 +146,15 @@ class _PlanChoice:
             _mean_limits(self._limits),
         )
         self._refused = Counter[str]()
+        self._first_refusal: SilicastError | None = None
+        self._check_varied()
 
     def answer(self) -> Answer:
         plans = self._plans()
         possible = [each for each in plans if not each.reason]
         chosen = _diverse(possible or plans, self._gpus)[:SIMULATED]
         if not chosen:
-            raise SilicastError(
-                f"no plan can run: {next(iter(self._refused), 'none fits')}", field="parallel"
-            )
+            raise self._none_runs()
         few = self._requests_of(chosen[0], *SCREENING)
         tried = sorted((self._simulated(e, few) for e in chosen), key=lambda each: each.rank)
         finalists = list[_JudgedPlan]()
@@ -161,6 +168,45 @@ class _PlanChoice:
         others = [*tried[len(finalists) :], *self._closed(plans, chosen)]
         return self._reply(finalists, others, len(plans))
 
+    def _check_varied(self) -> None:
+        """Refuses values that no plan can have, before any plan is searched.
+
+        Raises:
+            SilicastError: a field that is none of a plan, or a value that it never takes; names it.
+        """
+        for field, values in self._work.search.vary.items():
+            if field.partition(".")[0] not in PLAN_FIELDS:
+                raise SilicastError(
+                    "is no field of a plan: the traffic and the task are the same for all",
+                    field=field,
+                    hint=f"vary one of {', '.join(PLAN_FIELDS)}, as engine.options.max_num_seqs",
+                )
+            for value in values:
+                try:
+                    self._base({field: value})
+                except SilicastError as error:
+                    # another engine or device, varied too, may do what this one does not
+                    if error.kind in NEVER and _is_of(error, field):
+                        raise
+
+    def _refuse(self, error: SilicastError) -> None:
+        self._refused[str(error)] += 1
+        self._first_refusal = self._first_refusal or error
+
+    def _none_runs(self) -> SilicastError:
+        """No plan can run: the field that is varied, where it is why."""
+        first = self._first_refusal
+        if first is None:
+            return SilicastError("no plan can run: none fits", field="parallel")
+        if any(_is_of(first, field) for field in self._work.search.vary):
+            return SilicastError(
+                f"no plan can run: {first.message}",
+                kind=first.kind,
+                field=first.field,
+                hint=first.hint,
+            )
+        return SilicastError(f"no plan can run: {first}", field="parallel")
+
     def _plans(self) -> list[ServingPlan]:
         """Every plan in closed form."""
         plans = list[ServingPlan]()
@@ -170,7 +216,7 @@ class _PlanChoice:
             except SilicastError as error:
                 if not fields:
                     raise
-                self._refused[str(error)] += 1
+                self._refuse(error)
                 continue
             curves = list[PlanCurve]()
             for plan in degrees_of(base, self._gpus):
@@ -178,7 +224,7 @@ class _PlanChoice:
                     curve = PlanCurve(replace(base, plan=plan), self._traffic)
                     plans.append(together(curve, self._traffic, self._gpus, fields))
                 except SilicastError as error:
-                    self._refused[str(error)] += 1
+                    self._refuse(error)
                     continue
                 curves.append(curve)
             plans += apart(curves, self._traffic, self._gpus, fields)
@@ -408,6 +454,12 @@ class _PlanChoice:
         if not tried.statistics:
             return "others with as many devices are quicker in closed form"
         return "as many devices, with less confidence or room"
+
+
+def _is_of(error: SilicastError, field: str) -> bool:
+    """Whether an error is of a field, or of one inside or around it."""
+    place, named = field.split("."), error.field.split(".")
+    return bool(error.field) and all(one == other for one, other in zip(place, named, strict=False))
 
 
 def _above(name: str, ms: float, limit: float) -> str:

@@ -135,7 +135,8 @@ class Served:
         if self.requests.content is not None:
             metrics["prefix_hit_rate"] = records.hit_rate
         metrics |= host_use(records)
-        metrics["preemptions"] = float(records.sequences.preemptions.sum())
+        preempted = records.sequences.preemptions[records.requests.warm_up :]
+        metrics["preemptions"] = float(preempted.sum())
         sizes = [spec.layout.block_tokens for spec in self.fleet.specs]
         metrics |= kv_use(records, self.blocks, sizes)
         metrics |= queue(records)
@@ -230,8 +231,7 @@ class Served:
         records, spec = self.records, self.spec
         prompt = int(np.median(self.requests.input_tokens))
         why: dict[str, Any] = {
-            "requests": {"sent": len(self.requests), "answered": len(records.answered)}
-            | self._offered(),
+            "requests": self._counted() | self._offered(),
             **self._steady(),
             "queued": limited_by(records, spec, spec.layout.of_one(prompt)),
             "ttft_ms": {
@@ -259,6 +259,12 @@ class Served:
         if self.slo is not None:
             why["slo"] = self._verdicts(self._objective)
         return why
+
+    def _counted(self) -> dict[str, int]:
+        """Requests that were sent and answered in the run; those before it are not counted."""
+        before = self.requests.warm_up
+        answered = int((self.records.done_ns[before:] >= 0).sum())
+        return {"sent": len(self.requests) - before, "answered": answered}
 
     def _steady(self) -> dict[str, Any]:
         """What statistics are of, where they are of a steady state."""
@@ -342,24 +348,29 @@ class Served:
         each second of them waits; where clients are so few that they hold requests back, requests
         a second that they send.
         """
-        offered = _rate(self.requests.arrival_ns)
+        before = self.requests.warm_up
+        offered = _rate(self.requests.arrival_ns[before:])
         if int(self.requests.after.max()) >= 0 or not offered:
             return {}
         table = {"offered_per_s": round(offered, 6)}
         if self.requests.concurrency:
-            sent = self.records.sent_ns
+            sent = self.records.sent_ns[before:]
             return table | {"sent_per_s": round(_rate(sent[sent >= 0]), 6)}
         return table | {"queue_growth": round(max(queue_growth(self.records), 0.0), 6)}
 
     def held_back(self) -> list[str]:
         """A remark where requests are sent later than they come, since all clients wait."""
         rates, requests = self._offered(), self.requests
-        late = int((self.records.sent_ns > requests.arrival_ns).sum())
+        before, window = requests.warm_up, self.records.window_ns
+        sent, come = self.records.sent_ns[before:], requests.arrival_ns[before:]
+        if before and window is not None:
+            come = come - come.min() + window[0]  # they come when the warm-up is answered
+        late = int((sent > come).sum())
         if "sent_per_s" not in rates or not late:
             return []
         return [
             (
-                f"workload.arrival.concurrency = {requests.concurrency}: {late} of {len(requests)} "
+                f"workload.arrival.concurrency = {requests.concurrency}: {late} of {len(come)} "
                 f"requests are sent later than they come, {rates['sent_per_s']:.3g} of "
                 f"{rates['offered_per_s']:.3g} a second; latencies count from when they are sent"
             )

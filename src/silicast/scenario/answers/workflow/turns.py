@@ -21,6 +21,13 @@ def check_turns(pools: Sequence[StagePool], graph: WorkflowGraph, *, one_item: b
     for guest in (pool for pool in pools if pool.shares_with):
         field = f"pools.{guest.home}.shares_with"
         host = homes.get(guest.shares_with)
+        itself = next((each for each in pools if each.home == guest.shares_with), None)
+        if host is None and itself is not None and itself is not guest:
+            raise SilicastError(
+                f"{itself.home} has no devices of its own: it shares with {itself.shares_with}",
+                field=field,
+                hint="leave shares_with out of the pool whose devices they are",
+            )
         if host is None:
             raise unknown_name(
                 f"no pool {guest.shares_with!r:.80} with devices of its own and stages on them",

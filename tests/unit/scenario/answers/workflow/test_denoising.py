@@ -106,3 +106,20 @@ def test_what_is_not_modelled_is_named(
     reply = denoised(model, pool, **fields)
     assert isinstance(reply, Refusal)
     assert reply.error.field == field
+
+
+def test_a_video_of_one_frame_is_remarked() -> None:
+    def remarked(**fields: Any) -> bool:
+        reply = denoised(WAN, **fields)
+        assert isinstance(reply, Answer), reply
+        return any("a video of one frame" in each for each in reply.warnings)
+
+    assert remarked()
+    assert not remarked(frames=17)
+
+
+@pytest.mark.parametrize("model", [UNET, WAN])
+def test_too_large_a_resolution_is_named(model: Any) -> None:
+    reply = denoised(model, resolution=[1_000_000, 1_000_000])
+    assert isinstance(reply, Refusal)
+    assert reply.error.field == "workload.stages.steps.resolution"

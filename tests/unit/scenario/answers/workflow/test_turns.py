@@ -110,3 +110,16 @@ def test_other_tasks_refuse_turns() -> None:
     reply = reply_to({"task": "serving", "pools": pools, "workload": workload})
     assert isinstance(reply, Refusal)
     assert reply.error.field == "pools.one.shares_with"
+
+
+def test_pools_that_share_with_each_other_are_told_so() -> None:
+    model = {"device": "H100", "model": "Qwen3-0.6B", "engine": "vllm"}
+    work = {"work": "generate", "batch": 1, "input_len": 64, "output_len": 8}
+    pools = {"a": {**model, "shares_with": "b"}, "b": {**model, "shares_with": "a"}}
+    stages = {"one": {**work, "pool": "a"}, "two": {**work, "pool": "b", "after": ["one"]}}
+    reply = reply_to(
+        {"task": "workflow", "pools": pools, "workload": {"requests": 1, "stages": stages}}
+    )
+    assert isinstance(reply, Refusal)
+    assert reply.error.field == "pools.a.shares_with"
+    assert "b has no devices of its own: it shares with a" in reply.error.message

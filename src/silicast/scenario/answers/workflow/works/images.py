@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Final, final
 
 import msgspec
 
@@ -66,6 +66,10 @@ class EncodeImage(StageWork):
             result_bytes=encoder.bytes_of(tokens * spans * each),
             warnings=(*(f"{stage.name}: {text}" for text in warnings), *remarks),
         )
+
+
+MOST_PLACES: Final = 1 << 29
+"""Tokens of an image or video that a pass is predicted for."""
 
 
 def encoder_for(stage: StageContext) -> tuple[ImageEncoder, tuple[int, int]]:
@@ -135,6 +139,8 @@ class Denoise(StageWork):
             return run(2 * images if guided else images, fused=fused)
 
         remark = f"{stage.name}: diffusion networks were not measured step by step"
+        if kind == video_transformer.CLASS and table.frames == 1:
+            remark += f"; {stage.field}.frames = 1: a video of one frame"
         return _passes(stage, tokens, graph, remark, gpus)
 
 
@@ -195,6 +201,12 @@ def _passes(
     stage: StageContext, tokens: int, graph: Callable[..., Graph], remark: str, gpus: int = 1
 ) -> NetworkPasses:
     """Passes of a network that was not measured alone, over the stage's images."""
+    if tokens > MOST_PLACES:
+        raise stage.error(
+            f"{tokens:,} tokens of one image or video, at most {MOST_PLACES:,} are predicted",
+            "resolution",
+            "[height, width] in pixels, smaller, or fewer frames",
+        )
     machine, warnings = machine_of(stage.of_pool("graph"))
     copies, each, jobs = in_jobs(stage.table.items, stage.table.max_batch or 1)
 
