@@ -126,15 +126,22 @@ class Walk:
             passed: dict[object, set[Words]] = defaultdict(set)
             alone = 0
             for instance, tiles in came.items():
-                # Instances that share a fan-out are told apart by what they take.
-                key = []
+                key: list[object] = []
+                shifts: dict[tuple[int, int], int] = defaultdict(int)
                 for loop, turn in zip(space, instance, strict=True):
-                    node = self.arch.nodes[self.arch.slots[loop[0]].node]
+                    slot, dim, _, inner = loop
+                    position = self.arch.slots[slot].node
+                    node = self.arch.nodes[position]
                     assert isinstance(node, FanOut)
-                    between = loop[0] > above
                     together = node.reduction if tensor.is_output else node.multicast
-                    if not between or not together or loop[1] in tensor.dims:
+                    if slot < above or not together:
                         key.append(turn)
+                        continue
+                    # Instances of one fan-out share a word whose every index it shifts alike:
+                    # by r + p, units (0, 1) and (1, 0) of a window take the same.
+                    for number, rank in enumerate(tensor.ranks):
+                        shifts[position, number] += dict(rank).get(dim, 0) * inner * turn
+                key += sorted(shifts.items())
                 for moment, words in tiles:
                     alone += len(words)
                     passed[tuple(key), moment].add(words)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from silicast.accelerator.counting.accounting import account
@@ -94,8 +96,37 @@ def assert_equal(einsum: Einsum, arch: Architecture, batch: MappingBatch) -> Non
                 assert mine == getattr(walk, kind)[level, name], (arch.memories[level], name, kind)
 
 
+def window_in_space(unit_p: int, unit_r: int) -> tuple[Einsum, MappingBatch]:
+    """P = 2 and R = 2 on axes of the array, inputs straight from the buffer to the units."""
+    einsum = conv2d(c=1, m=1, p=2, q=1, r=2, s=1)
+    slots, dims = len(CHIP.slots), len(einsum.dims)
+    factors = np.ones((slots, dims, 1))
+    factors[unit_p, einsum.dims.index("P")] = factors[unit_r, einsum.dims.index("R")] = 2
+    order = np.tile(np.arange(dims, dtype=np.int8)[None, :, None], (slots, 1, 1))
+    every = frozenset(einsum.names)
+    keep = (every, every, frozenset({"Weights"}), frozenset({"Outputs"}))
+    return einsum, MappingBatch(factors, order, keep)
+
+
+@pytest.mark.parametrize(
+    ("unit_p", "unit_r", "reads"), [(3, 4, 3), (4, 3, 3), (3, 3, 3), (1, 4, 4), (1, 1, 3)]
+)
+def test_units_on_a_diagonal_share_a_read_by_hand(unit_p: int, unit_r: int, reads: int) -> None:
+    """Units (p, r) take input p + r: (0, 1) and (1, 0) the same, so four take three words.
+
+    Not where P is spread over the cores (slot 1): either core's buffer is read for its two units.
+    """
+    einsum, batch = window_in_space(unit_p, unit_r)
+    arch = replace(CHIP, nodes=(CHIP.nodes[0], FanOut("cores", (4,)), *CHIP.nodes[2:]))
+    level = 0 if unit_p == unit_r == 1 else 1
+    inputs = einsum.names.index("Inputs")
+    assert account(einsum, arch, batch).reads[level, inputs, 0] == reads
+    assert Walk(einsum, arch, batch).reads[level, "Inputs"] == reads
+
+
 @settings(max_examples=150, deadline=None)
 @given(splits(exact=True))
+@example(window_in_space(3, 4))
 def test_counts_of_whole_tiles_are_those_of_a_walk(case: tuple[Einsum, MappingBatch]) -> None:
     assert_equal(case[0], chip(), case[1])
 

@@ -18,7 +18,7 @@ from silicast.accelerator.design.architecture import Architecture, Compute, FanO
 from silicast.accelerator.mapper.constraints import Constraints
 from silicast.accelerator.mapper.enumeration import Best, DesignFamily, counted_mappings
 from silicast.accelerator.mapper.fusion import FusionPlan, fused_cost
-from silicast.accelerator.mapper.fusion_search import best_fusion
+from silicast.accelerator.mapper.fusion_search import _FusionSearch, best_fusion
 from silicast.accelerator.mapper.mapper import best_mapping
 from silicast.core.errors import SilicastError
 
@@ -217,6 +217,64 @@ def test_no_plan_is_better_than_the_one_found(objective: Objective) -> None:
         solved += 1
         fused += fusion.is_fused
     assert fused or not FULL
+
+
+def test_a_resident_tensor_comes_once_for_all_tiles() -> None:
+    """The first's weights fill the buffer once, not for either tile: a bound that charges them
+    twice gives this plan up.
+    """
+    pair = pair_of(conv2d(c=2, m=2, p=6, q=1, r=2, s=1), conv2d(c=2, m=2, p=4, q=1, r=3, s=1))
+    chip = Architecture(
+        "chip",
+        (
+            Memory(
+                "dram", block_words=2, read_pj=1.124, fill_pj=0.899, update_pj=1.011,
+                ports=(Port("all", 4.0),),
+            ),
+            Memory("buffer", 26.0, read_pj=0.8, fill_pj=0.64, update_pj=0.72),
+            FanOut("array", (1,)),
+            Memory("local", 3.0, read_pj=0.6, fill_pj=0.48, update_pj=0.54, keeps=("Outputs",)),
+        ),
+        Compute("mac", energy_pj=0.2),
+    )  # fmt: skip
+    fusion = best_fusion(pair, chip, objective="energy", effort=10_000_000)
+    assert fusion.is_fused
+    assert fusion.cost is not None
+    assert fusion.cost.plan.resident == {(0, "Weights")}
+    # The best of every plan with every mapping, as ``least_of_all`` counts it.
+    assert fusion.value == pytest.approx(346.38, rel=1e-9)
+    assert fusion.bound <= 346.38 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("objective", ["energy", "latency", "edp"])
+def test_no_bound_of_a_plan_is_above_its_best_phases(objective: Objective) -> None:
+    """Every plan by itself, residents and their loading among it, on chips that leak."""
+    rng = np.random.default_rng(11)
+    for _ in range(12 if FULL else 2):
+        pair, chip = random_pair(rng), random_chip(rng)
+        chip = replace(chip, compute=replace(chip.compute, leak_pj_per_cycle=0.3))
+        try:
+            search = _FusionSearch(pair, chip, Constraints(), objective, 10_000_000)
+            plans = list(search.plans())
+        except SilicastError:
+            continue
+        for number in rng.permutation(len(plans))[:8]:
+            plan = plans[number]
+            try:
+                phases = [plan.phase(half, chip, Constraints()) for half in (0, 1)]
+                first, second = (
+                    best_mapping(
+                        each.einsum, each.architecture, each.constraints,
+                        objective=objective, effort=10_000_000, padding=False,
+                    )
+                    for each in phases
+                )  # fmt: skip
+            except SilicastError:
+                continue
+            result = fused_cost(plan, chip, Constraints(), (first.nest, second.nest))
+            value = objective_value(objective, result.energy_pj, result.cycles)
+            assert search._least(plan) <= value * (1 + 1e-9)
+            assert search._least_of_tiles(plan) <= value * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("objective", ["energy", "latency", "edp"])

@@ -1,10 +1,11 @@
 """The best way to run two neighbours, fused or not, with a proof over all plans.
 
-Every plan has a bound that needs no search: what its tiles and resident tensors move to and from
-the outermost memory is known, and what goes on further in is no less than if either einsum were
-mapped alone, with what lies between at home on the chip. The plan whose bound is least has its
-tiles mapped, with all of the meeting memory's room, which makes a higher bound; if that is still
-the least, its phases are mapped as they are. So until no bound is below the best that is found.
+Every plan has a bound that needs no search of its own: what its tiles and resident tensors move to
+and from the outermost memory is known, and what goes on further in is no less than if either einsum
+were mapped alone, with what lies between and what is resident at home on the chip. The plan whose
+bound is least has its tiles mapped, with all of the meeting memory's room, which makes a higher
+bound; if that is still the least, its phases are mapped as they are. So until no bound is below the
+best that is found.
 Plans that do work twice have low bounds; they are looked at in the order of a guess
 (docs/explanation/accelerator-mapper.md).
 """
@@ -171,7 +172,6 @@ class _FusionSearch:
         self.value = math.inf
         self.known: dict[object, Mapped] = {}
         self.bounds: dict[object, float] = {}
-        self.lowest: dict[int, dict[tuple[int, Objective], float] | None] = {}
         self.searched = 0
 
     @cached_property
@@ -240,7 +240,7 @@ class _FusionSearch:
             names = {self.pair.produced, self.pair.operand}
             if not all(memory.may_keep(name) for name in names):
                 continue
-            if not self._lowest(level):
+            if self._is_barred(level):
                 continue
             seen = set()
             for cuts in self._cuts():
@@ -308,60 +308,54 @@ class _FusionSearch:
 
     # Bounds.
 
-    def _lowest(self, level: int) -> dict[tuple[int, Objective], float] | None:
-        """Bounds of either einsum with what lies between at home; None where rules bar that."""
-        if level not in self.lowest:
-            whole = FusionPlan(self.pair, level)
-            table = {
-                (half, objective): self._least_of_tile(whole, half, objective)
-                for half in (0, 1)
-                for objective in self.needed
-            }
-            barred = any(math.isinf(each) for each in table.values())
-            self.lowest[level] = None if barred else table
-        return self.lowest[level]
+    def _is_barred(self, level: int) -> bool:
+        """Whether rules keep what lies between from being at home in a memory."""
+        whole = FusionPlan(self.pair, level)
+        return any(math.isinf(each) for each in self._inside(whole).values())
+
+    def _inside(self, plan: FusionPlan) -> dict[tuple[int, Objective], float]:
+        """Bounds of either einsum's tiles together, each in all of the meeting memory."""
+        return {
+            (half, objective): plan.tiles * self._least_of_tile(plan, half, objective)
+            for half in (0, 1)
+            for objective in self.needed
+        }
+
+    def _uncut(self, plan: FusionPlan) -> dict[tuple[int, Objective], float]:
+        """Bounds of either einsum as a whole, with the plan's tensors at home."""
+        return self._inside(FusionPlan(self.pair, plan.level, resident=plan.resident))
 
     def _least(self, plan: FusionPlan) -> float:
         """No mappings of a plan's phases are below this."""
-        lowest = self._lowest(plan.level)
-        assert lowest is not None
         return self._with_traffic(
             plan,
             {
                 (half, objective): 0.0 if self._recomputes(plan, half) else least
-                for (half, objective), least in lowest.items()
+                for (half, objective), least in self._uncut(plan).items()
             },
         )
 
     def _guess(self, plan: FusionPlan) -> float:
         """As :meth:`_least`, as if work that is done again cost as much as the rest: no bound."""
-        lowest = self._lowest(plan.level)
-        assert lowest is not None
         more = {
             half: plan.tiles * plan.einsums[half].points / einsum.points
             for half, einsum in enumerate((self.pair.first, self.pair.second))
         }
         return self._with_traffic(
-            plan, {key: more[key[0]] * least for key, least in lowest.items()}
+            plan, {key: more[key[0]] * least for key, least in self._uncut(plan).items()}
         )
 
     def _least_of_tiles(self, plan: FusionPlan) -> float:
-        """A higher bound: with its tiles mapped, each in all of the meeting memory."""
-        return self._with_traffic(
-            plan,
-            {
-                (half, objective): plan.tiles * self._least_of_tile(plan, half, objective)
-                for half in (0, 1)
-                for objective in self.needed
-            },
-        )
+        """A higher bound: with its tiles mapped."""
+        return self._with_traffic(plan, self._inside(plan))
 
     def _least_of_tile(self, plan: FusionPlan, half: int, objective: Objective) -> float:
-        einsum = plan.einsums[half]
-        key = (half, plan.level, tuple(einsum.bounds.items()), objective)
+        """Of one tile, what stays for all of it being there: its way in and out is the plan's."""
+        einsum, stay = plan.einsums[half], plan.staying(half)
+        key = (half, plan.level, tuple(einsum.bounds.items()), stay, objective)
         if key not in self.bounds:
             home = self.arch.memories[plan.level].name
-            rules = _loosened(self.rules.on(einsum), self.arch, {plan.between_of(half): home})
+            rules = _loosened(self.rules.on(einsum), self.arch, dict.fromkeys(stay, home))
             try:
                 self.bounds[key] = best_mapping(
                     einsum,
@@ -382,13 +376,12 @@ class _FusionSearch:
         energy, cycles = loading(plan, self.arch)
         for objective in self.needed:
             if objective == "energy":
-                # What is resident was counted inside as if it came to the meeting memory.
                 outside = sum(self._streamed_pj(plan, half) for half in (0, 1))
                 work = sum(
                     max(inside[half, objective], plan.tiles * self._computed_pj(plan, half))
                     for half in (0, 1)
                 )
-                parts.append(work + outside + energy - self._filled_pj(plan))
+                parts.append(work + outside + energy)
             else:
                 parts.append(
                     cycles
@@ -421,14 +414,6 @@ class _FusionSearch:
             words = tensor.size(plan.einsums[half].bounds)
             total += plan.tiles * math.ceil(words / outer.block_words) * (energy or 0.0)
         return total
-
-    def _filled_pj(self, plan: FusionPlan) -> float:
-        memory = self.arch.memories[plan.level]
-        return sum(
-            math.ceil(load.words / memory.block_words) * load.times * (memory.fill_pj or 0.0)
-            for _, load in plan.loads()
-            if not load.is_output
-        )
 
     def _least_cycles(self, plan: FusionPlan, half: int) -> float:
         """Cycles of the outermost memory's ports for what comes anew, and of all units."""
