@@ -126,25 +126,10 @@ class Walk:
             passed: dict[object, set[Words]] = defaultdict(set)
             alone = 0
             for instance, tiles in came.items():
-                key: list[object] = []
-                shifts: dict[tuple[int, int], int] = defaultdict(int)
-                for loop, turn in zip(space, instance, strict=True):
-                    slot, dim, _, inner = loop
-                    position = self.arch.slots[slot].node
-                    node = self.arch.nodes[position]
-                    assert isinstance(node, FanOut)
-                    together = node.reduction if tensor.is_output else node.multicast
-                    if slot < above or not together:
-                        key.append(turn)
-                        continue
-                    # Instances of one fan-out share a word whose every index it shifts alike:
-                    # by r + p, units (0, 1) and (1, 0) of a window take the same.
-                    for number, rank in enumerate(tensor.ranks):
-                        shifts[position, number] += dict(rank).get(dim, 0) * inner * turn
-                key += sorted(shifts.items())
+                key = self._sender(tensor, above, space, instance)
                 for moment, words in tiles:
                     alone += len(words)
-                    passed[tuple(key), moment].add(words)
+                    passed[key, moment].add(words)
             total = sum(sum(len(w) for w in words) for words in passed.values())
             if tensor.is_output:
                 self.updates[level, tensor.name] = total
@@ -156,6 +141,32 @@ class Walk:
                 if tensor.is_output:
                     child -= self._met(tensor, below)
                 self.fills[remaining[n + 1], tensor.name] = child
+
+    def _sender(
+        self,
+        tensor: EinsumTensor,
+        above: int,
+        space: list[tuple[int, str, int, int]],
+        instance: tuple[int, ...],
+    ) -> tuple[object, ...]:
+        """The same for instances that share what they all take on the way from a memory.
+
+        Instances of one fan-out share a word whose every index they shift alike: by r + p, units
+        (0, 1) and (1, 0) of a window take the same.
+        """
+        key: list[object] = []
+        shifts: dict[tuple[int, int], int] = defaultdict(int)
+        for (slot, dim, _, inner), turn in zip(space, instance, strict=True):
+            position = self.arch.slots[slot].node
+            node = self.arch.nodes[position]
+            assert isinstance(node, FanOut)
+            together = node.reduction if tensor.is_output else node.multicast
+            if slot < above or not together:
+                key.append(turn)
+                continue
+            for number, rank in enumerate(tensor.ranks):
+                shifts[position, number] += dict(rank).get(dim, 0) * inner * turn
+        return (*key, *sorted(shifts.items()))
 
     def _met(self, tensor: EinsumTensor, index: int) -> int:
         """Elements that each instance holds at least once, summed over instances."""
