@@ -1,4 +1,4 @@
-"""Whether what is said to bind a design matters, and what is not said to does not: each is doubled.
+"""Doubles each resource of a design: what is reported to bind must matter, all else must not.
 
     nice python -m benchmarks.doubled_resources [SEEDS]
 
@@ -34,7 +34,7 @@ RESULT = Path(__file__).parent / "results" / "doubled_resources.json"
 
 
 def doubled(seed: int) -> list[dict[str, Any]]:
-    """A row for each doubling: what, whether it is said to bind, and time after over before."""
+    """A row for each doubling: what, whether it is reported to bind, and time after over before."""
     design, sizes = drawn(seed)
     before = times(chip(**design), *sizes)
     reasons = binding(before)

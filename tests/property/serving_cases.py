@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from silicast.composition.prices.decode_lengths import Lengths
 from silicast.composition.prices.step_prices import RunPrice, StepPrice
 from silicast.core.numerics import I64
 from silicast.serving.kv.kv_pool import KvLayout
@@ -43,14 +44,14 @@ class PlainPrices:
         object.__setattr__(self, "graph", SimpleNamespace(stages=self.stages))
 
     def price(
-        self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1
+        self, prefill: Sequence[tuple[int, int]], decode_kv: Lengths, elsewhere: int = -1
     ) -> StepPrice:
         tokens = sum(new for new, _ in prefill) + len(decode_kv) + max(elsewhere, 0)
         cached = sum(total for _, total in prefill) + int(decode_kv.sum())
         each = self._pass_s(tokens, np.array([cached]))[0] / self.stages
         return StepPrice((float(each),) * self.stages, 0.0, self.work_s, 1e9)
 
-    def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:
+    def run(self, decode_kv: Lengths, steps: int, elsewhere: int = -1) -> RunPrice:
         cached = int(decode_kv.sum()) + len(decode_kv) * np.arange(steps)
         each = self._pass_s(len(decode_kv) + max(elsewhere, 0), cached)
         return RunPrice([each.tolist()], [0.0] * steps, self.work_s, [1e9] * steps)

@@ -124,7 +124,7 @@ def test_a_stepper_runs_what_it_said(
         assert first.end_ns == first.start_ns + to_ns(first.price.pass_s)
     run, cached = long.run(np.array([prompt, 70]), steps), np.array([prompt, 70])
     assert long.now_ns == first.end_ns, "asking for a run does not run it"
-    assert (run.start_ns[1:] >= run.end_ns[:-1]).all()
+    assert (np.array(run.start_ns[1:]) >= np.array(run.end_ns[:-1])).all()
     count = data.draw(st.integers(1, steps))
     for number in range(count):
         step = short.step((), cached + number)

@@ -189,8 +189,8 @@ class _JobBuilder:
             self._ends[stage.name] = None
             return
         groups = [turned] if turned else sources
-        asked = not stage.escalates or self._ran.issuperset(stage.after)
-        if not (asked and chances.runs(number, item)):
+        reached = not stage.escalates or self._ran.issuperset(stage.after)
+        if not (reached and chances.runs(number, item)):
             self._ran.discard(stage.name)
             passed = [job for jobs in groups for job in jobs]
             self._ends[stage.name] = None if stage.branch else passed

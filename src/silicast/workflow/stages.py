@@ -64,9 +64,9 @@ class WorkflowStage:
     repeat: int = 1
     probability: float = 1.0
     branch: str = ""
-    escalates: bool = False
     loop: StageLoop | None = None
     overhead_share: float = 0.0
+    escalates: bool = False
 
 
 @final

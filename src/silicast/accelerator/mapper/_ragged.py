@@ -94,8 +94,8 @@ class RaggedDescent:
         """The mapping with loops of one iteration where a rule would have them if they turned."""
         positions = batch.positions.copy()
         for slot in self.arch.memory_slots:
-            for place, d in enumerate(self._inner(slot)):
-                positions[slot, d] = INNERMOST - place
+            for depth, d in enumerate(self._inner(slot)):
+                positions[slot, d] = INNERMOST - depth
         return MappingBatch(batch.factors, positions, batch.keep)
 
     def _inner(self, slot: int) -> list[int]:

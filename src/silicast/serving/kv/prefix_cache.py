@@ -4,7 +4,7 @@ Where an engine hashes whole blocks, a chain of hashes is a path of this tree cu
 where it keeps a radix tree of tokens, a block is a token (or a page). Both evict what nobody refers
 to, least recently released first, the end of a sequence before its beginning.
 
-With a :class:`~silicast.serving.kv.host_cache.HostCache` blocks have a second place, in the host's
+With a :class:`~silicast.serving.kv.host_cache.HostCache` blocks have a second tier, in the host's
 memory: what the device evicts stays there, as long as it was copied there and is not evicted from
 there, by the same order. A request that finds blocks there alone takes blocks of the device for
 them, into which they are loaded. Below the host there may be further places (disk, a remote store):
@@ -65,7 +65,7 @@ class PrefixCache:
     Attributes:
         idle: blocks to which nobody refers: free for whom needs them.
         tokens: of the paths that each running request refers to, by request.
-        host: the second place of blocks; None = there is none.
+        host: the second tier of blocks; None = there is none.
     """
 
     def __init__(
@@ -315,15 +315,15 @@ class PrefixCache:
             if node.stored is not host and node.hits >= host.hits:
                 self._store(node, host)
 
-    def _store(self, node: _Node, place: HostCache) -> None:
-        """A place has the copy of a node, or of its beginning, as far as there is room."""
+    def _store(self, node: _Node, tier: HostCache) -> None:
+        """A tier has the copy of a node, or of its beginning, as far as there is room."""
         assert node.parent is not None
-        oldest = self._old_stored.setdefault(place, [])
-        while place.used + node.blocks > place.blocks and oldest:
+        oldest = self._old_stored.setdefault(tier, [])
+        while tier.used + node.blocks > tier.blocks and oldest:
             released, _, _, old = heapq.heappop(oldest)
-            if old.stored is place and old.released == released and self._may_go(old):
-                self._forget(self._tail(old, place.used + node.blocks - place.blocks))
-        room = place.blocks - place.used
+            if old.stored is tier and old.released == released and self._may_go(old):
+                self._forget(self._tail(old, tier.used + node.blocks - tier.blocks))
+        room = tier.blocks - tier.used
         if node.blocks > room:
             if room < 1 or len(self._layout.lengths) > 2:
                 return
@@ -334,31 +334,31 @@ class PrefixCache:
             node.stored.used -= node.blocks
         else:
             node.parent.stored_below += 1
-        node.stored = place
-        place.take(node.blocks)
+        node.stored = tier
+        tier.take(node.blocks)
         self._offer(node)
 
     def _may_go(self, node: _Node) -> bool:
-        """Whether a node may leave its place: nobody refers to it, and what follows it is not there
-        (of the last place: is nowhere).
+        """Whether a node may leave its tier: nobody refers to it, and what follows it is not there
+        (of the last tier: is nowhere).
         """
-        place = node.stored
-        if node.locks or place is None or not node.stored_below:
+        tier = node.stored
+        if node.locks or tier is None or not node.stored_below:
             return not node.locks
-        return place.below is not None and all(
-            child.stored is not place for child in node.children.values()
+        return tier.below is not None and all(
+            child.stored is not tier for child in node.children.values()
         )
 
     def _forget(self, node: _Node) -> None:
-        """A copy of a node is dropped from its place, to the next one where there is room."""
-        above, place = node.parent, node.stored
+        """A copy of a node is dropped from its tier, to the next one where there is room."""
+        above, tier = node.parent, node.stored
         assert above is not None
-        assert place is not None
+        assert tier is not None
         node.stored = None
         above.stored_below -= 1
-        place.used -= node.blocks
-        if place.below is not None and node.blocks:
-            self._store(node, place.below)
+        tier.used -= node.blocks
+        if tier.below is not None and node.blocks:
+            self._store(node, tier.below)
         if not (node.here or node.stored):
             self._lose(node)
         if above.parent is not None:
@@ -390,7 +390,7 @@ class PrefixCache:
         return self._split(node, (node.end // size - blocks) * size)
 
     def _split(self, node: _Node, index: int) -> _Node:
-        """What follows a place becomes a node of its own, which is returned."""
+        """What follows a position becomes a node of its own, which is returned."""
         remaining = _Node(node, node.name, index, node.end)
         remaining.children, remaining.locks, remaining.released = (
             node.children,

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from silicast.composition.prices import step_price
+from silicast.composition.prices.decode_lengths import Lengths
 from silicast.composition.prices.step_price import RunPrice, StepPrice
 from silicast.composition.prices.stepper import Stepper
-from silicast.core.numerics import I64
 
 
 class _Steady:
@@ -32,14 +32,14 @@ class _Steady:
         return StepPrice((seconds,), float(self.waits_s), self.work_s, 1.7e9 - number)
 
     def price(
-        self, prefill: Sequence[tuple[int, int]], decode_kv: I64, elsewhere: int = -1
+        self, prefill: Sequence[tuple[int, int]], decode_kv: Lengths, elsewhere: int = -1
     ) -> StepPrice:
         del prefill, decode_kv, elsewhere
         return self._at(0)
 
-    def run(self, decode_kv: I64, steps: int, elsewhere: int = -1) -> RunPrice:
+    def run(self, decode_kv: Lengths, steps: int, elsewhere: int = -1) -> RunPrice:
         del elsewhere
-        return RunPrice.from_prices(self._at, steps, float(decode_kv.mean()))
+        return RunPrice.from_prices(self._at, steps, float(np.asarray(decode_kv).mean()))
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])

@@ -55,7 +55,7 @@ def test_each_gap_between_tokens_counts_once() -> None:
     records = records_of([(0, 0, 0, 10, 210, 11)])
     records.gaps.add(10 * MS, 5)
     records.gaps.add(110 * MS, 1)
-    records.gaps.add_each(np.array([10 * MS, 10 * MS]), 2)
+    records.gaps.add_each([10 * MS, 10 * MS], 2)
     result = statistics_ms(records)
     assert result["itl_mean_ms"] == pytest.approx((9 * 10 + 110) / 10)
     assert result["itl_p50_ms"] == pytest.approx(10.0)

@@ -458,8 +458,10 @@ class _PlanChoice:
 
 def _is_of(error: SilicastError, field: str) -> bool:
     """Whether an error is of a field, or of one inside or around it."""
-    place, named = field.split("."), error.field.split(".")
-    return bool(error.field) and all(one == other for one, other in zip(place, named, strict=False))
+    stated, named = field.split("."), error.field.split(".")
+    return bool(error.field) and all(
+        one == other for one, other in zip(stated, named, strict=False)
+    )
 
 
 def _above(name: str, ms: float, limit: float) -> str:

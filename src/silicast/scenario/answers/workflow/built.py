@@ -226,9 +226,9 @@ class _Builder:
                     table.repeat,
                     self._probability(name),
                     table.branch or "",
-                    table.escalates is not None,
                     loop,
                     self._around(name),
+                    table.escalates is not None,
                 )
             )
         try:

@@ -93,7 +93,8 @@ def test_loads_that_are_left_open_go_up_to_what_is_answered() -> None:
     rates = spanning(SERVED, SweptLoads.parse("rate")).values
     assert list(rates) == sorted(set(rates))
     assert rates[-1] == pytest.approx(10 * rates[0], rel=0.05)
-    clients = spanning(SERVED, SweptLoads.parse("concurrency")).values
+    longer = {**SERVED, "workload": {**SERVED["workload"], "output_len": 256}}
+    clients = spanning(longer, SweptLoads.parse("concurrency")).values
     assert clients[:3] == (1, 2, 4)
     stated = SweptLoads.parse("rate=1,2")
     assert spanning(SERVED, stated) == stated
