@@ -40,7 +40,7 @@ def compact(result: Result, inputs: Inputs, date: str, cpu_s: float) -> dict[str
         "suite": result["suite"],
         "version": result["version"],
         "date": date,
-        "cpu_s": cpu_s,
+        "cpu_s": round(cpu_s),
         "tier": result["tier"],
         "metrics": [_compact_metric(metric, groups) for metric in result["metrics"]],
         "made_from": msgspec.to_builtins(inputs),

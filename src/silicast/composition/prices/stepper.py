@@ -62,6 +62,7 @@ class Stepper:
         in_flight: steps that are under way at once, one a pipeline stage.
         asynchronous: whether a step is scheduled as soon as the one before has started.
 
+    >>> import numpy as np
     >>> from silicast.composition.passes.deployment import Deployment
     >>> from silicast.composition.engines.engine import find_engine
     >>> from silicast.hardware.catalog import find_device
@@ -232,6 +233,7 @@ class Pace:
 class PacedPrices:
     """Prices at another pace: device, waits and host work of a step change together.
 
+    >>> import numpy as np
     >>> from silicast.composition.passes.deployment import Deployment
     >>> from silicast.composition.engines.engine import find_engine
     >>> from silicast.composition.step.step import step_model
