@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -77,7 +79,7 @@ def test_of_several_pools_the_knee_is_that_of_the_curve() -> None:
     assert curve.saturated is None
 
 
-SERVED = {
+SERVED: dict[str, Any] = {
     "task": "serving",
     "model": "Llama-3.2-1B",
     "device": "h100",
