@@ -233,7 +233,6 @@ class Pace:
 class PacedPrices:
     """Prices at another pace: device, waits and host work of a step change together.
 
-    >>> import numpy as np
     >>> from silicast.composition.passes.deployment import Deployment
     >>> from silicast.composition.engines.engine import find_engine
     >>> from silicast.composition.step.step import step_model
