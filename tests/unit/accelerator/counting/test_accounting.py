@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal
 
 import pytest
 
@@ -10,7 +11,16 @@ from silicast.accelerator.counting.accounting import Count
 from silicast.accelerator.counting.cost import MappingCost, cost
 from silicast.accelerator.counting.einsum import Einsum, conv2d, matmul
 from silicast.accelerator.counting.mapping import Loop, LoopNest, MappingBatch
-from silicast.accelerator.design.architecture import Architecture, Compute, FanOut, Memory, Port
+from silicast.accelerator.design.architecture import (
+    Architecture,
+    Compute,
+    Elimination,
+    FanOut,
+    Memory,
+    Port,
+)
+from silicast.accelerator.zeros.density import Uniform
+from silicast.accelerator.zeros.formats import FORMATS, TensorFormat
 from silicast.core.errors import SilicastError
 
 DRAM = Memory("dram", block_words=4, read_pj=8.0, fill_pj=8.0, update_pj=8.0)
@@ -22,6 +32,7 @@ CHIP = Architecture(
     "chip", (DRAM, BUFFER, FanOut("array", (4,))), Compute("mac", energy_pj=0.5), idle_leaks=False
 )
 PRODUCT = matmul(m=4, n=2, k=8)
+HALF = PRODUCT.with_densities({"Weights": Uniform(0.5)})
 
 
 def costed(
@@ -29,9 +40,10 @@ def costed(
 ) -> MappingCost:
     """``"dram K2 M4 / array N2"``: loops of each place, outermost first."""
     items: list[Loop] = []
+    fans = {node.name for node in chip.nodes if isinstance(node, FanOut)}
     for position in loops.split("/"):
         name, *remaining = position.split()
-        axis = 0 if name == "array" else -1
+        axis = 0 if name in fans else -1
         items.extend(Loop(name, word[0], int(word[1:]), axis) for word in remaining)
     names = frozenset(n for n in einsum.names if n[0] in keeps)
     nest = LoopNest(tuple(items), {"buffer": names})
@@ -98,6 +110,15 @@ def test_a_window_slides_by_the_step_of_the_innermost_of_its_loops() -> None:
     assert counts(result, 1, "Inputs")[:2] == (3 + 7, 4 + 3 * 2)
 
 
+@pytest.mark.parametrize(("outputs", "folds", "words"), [(2, "", 3), (4, "P2", 2 * 3)])
+def test_units_side_by_side_share_what_their_windows_overlap(
+    outputs: int, folds: str, words: int
+) -> None:
+    """Two outputs of a filter of two on four units: they read three words of the row, not four."""
+    row = conv2d(c=1, m=1, p=outputs, q=1, r=2, s=1)
+    assert counts(costed(f"dram / buffer {folds} / array P2 R2", row), 1, "Inputs")[0] == words
+
+
 @pytest.mark.parametrize(
     ("loops", "size", "merged", "visits"),
     [
@@ -146,6 +167,65 @@ def test_time_is_the_busiest_port() -> None:
     tiles = 4 * 1 + 2 * 4 + 2 * 1
     later = costed("dram K2 N2 M2 / buffer M2 K4", chip=ramp)
     assert later.cycles[0] == result.cycles[0] + -(-tiles // 4)
+
+
+@pytest.mark.parametrize(("buffers", "marches", "loading"), [(1, 8 * 5, 8 * 5), (2, 5, 5 + 8 * 2)])
+def test_a_systolic_mesh_is_loaded_by_rows_and_filled_along_both_sides(
+    buffers: int, marches: int, loading: int
+) -> None:
+    """Eight folds of four steps: two cycles to load rows, one and two to reach the last unit. Units
+    with two tiles load the next one while they work.
+    """
+    weights = Memory(
+        "weights", keeps=("Weights",), buffers=buffers, read_pj=1.0, fill_pj=1.0, update_pj=1.0
+    )
+    above = DRAM, dataclasses.replace(BUFFER, ports=())
+    nodes = (*above, FanOut("mesh", (2, 3), systolic="Weights"), weights)
+    chip = dataclasses.replace(CHIP, nodes=nodes)
+    result = costed("dram N2 K4 / mesh K2 / weights M4", chip=chip)
+    assert result.march_cycles[0] == marches
+    assert result.loading_cycles[0] == loading
+    assert result.cycles[0] == 8 * 4 + marches
+
+
+def crossed_pj(loops: str, einsum: Einsum, read: Elimination) -> float:
+    """Of hops of 1 pJ on the way from two buffers to four units each."""
+    buffer = dataclasses.replace(BUFFER, eliminations=(read,))
+    nodes = (DRAM, FanOut("cores", (2,)), buffer, FanOut("array", (4,), hop_pj=1.0))
+    return float(costed(loops, einsum, dataclasses.replace(CHIP, nodes=nodes)).hop_pj[0])
+
+
+def test_words_that_are_skipped_cross_no_mesh() -> None:
+    """A word goes over half of four links. Half of the Inputs meet a Weight of zero."""
+    skip = Elimination("skip", "Inputs", ("Weights",))
+    loops = "dram / cores M2 / buffer M2 N2 K2 / array K4"
+    assert crossed_pj(loops, HALF, skip) == (64 + 64 / 2 + 64 / 4) * 2.0
+    assert crossed_pj(loops, PRODUCT, skip) == (64 + 64 + 64 / 4) * 2.0
+    # Each of two buffers sends one Weight and one Input, and takes one Output.
+    assert crossed_pj("dram / cores M2", matmul(m=2, n=1, k=1), skip) == 3 * 2 * 2.0
+
+
+@pytest.mark.parametrize(("on_zero", "gated", "steps"), [("gate", 32, 64), ("skip", 0, 32)])
+def test_a_unit_that_meets_a_zero_does_not_multiply(
+    on_zero: Literal["gate", "skip"], gated: int, steps: int
+) -> None:
+    unit = dataclasses.replace(CHIP.compute, on_zero=on_zero, gated_pj=0.125)
+    result = costed("dram K8 M4 N2", HALF, dataclasses.replace(CHIP, compute=unit))
+    assert result.zeros is not None
+    assert result.products[0] == 32
+    assert result.compute_pj[0] == 32 * 0.5 + gated * 0.125
+    assert result.zeros.steps[0] == steps
+
+
+def test_what_describes_a_tile_needs_room_as_its_values_do() -> None:
+    """Of 16 Weights eight and their coordinates, 32 Inputs and eight Outputs: 56 words."""
+    pairs = TensorFormat("Weights", (FORMATS["cp"],))
+    for words, left in ((0, -1), (1, 0)):
+        buffer = dataclasses.replace(BUFFER, formats=(pairs,), capacity_words=55 + words)
+        chip = dataclasses.replace(CHIP, nodes=(DRAM, buffer, CHIP.nodes[2]))
+        result = costed("dram / buffer M4 N2 K8", HALF, chip)
+        assert result.left(1)[0] == left
+        assert result.fits[0] == (left >= 0)
 
 
 def test_a_tile_that_overflows_does_not_fit() -> None:
