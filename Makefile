@@ -28,6 +28,8 @@ CANDIDATES := python3 python3.14 python3.13 python3.12 python3.11 python
 # One thread a process: the tests already use every core, and bits must not depend on BLAS.
 export OPENBLAS_NUM_THREADS := 1
 export OMP_NUM_THREADS := 1
+# Bytecode is written: without it every process of the tests compiles the package and the tests anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-full nightly mutants lint format record artefacts accuracy coverage docs package clean
 

@@ -16,15 +16,16 @@ from hypothesis import settings
 from lab.scorecard.suite import data_folder
 from silicast.core.errors import SilicastError
 from silicast.validation import checkout
+from tests.sampling import FULL, number
 
 checkout.ROOT = Path(__file__).parents[1]  # an installed package is tested with these suites
 settings.register_profile(
-    "repeatable", derandomize=True, print_blob=True, deadline=None, max_examples=40
+    "repeatable", derandomize=True, print_blob=True, deadline=None, max_examples=number(100)
 )
 settings.register_profile("fresh", print_blob=True, deadline=None)
 os.environ.pop("COLUMNS", None)  # output is as wide as where nothing says how wide
 os.environ["SILICAST_CACHE"] = ""  # nothing is kept of what another run computed
-settings.load_profile("fresh" if os.environ.get("SILICAST_FRESH_CASES") else "repeatable")
+settings.load_profile("fresh" if FULL else "repeatable")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from silicast.accelerator.counting.accounting import account
@@ -14,6 +14,7 @@ from silicast.accelerator.counting.einsum import Einsum, conv2d, matmul
 from silicast.accelerator.counting.mapping import MappingBatch
 from silicast.accelerator.design.architecture import Architecture, Compute, FanOut, Memory
 from tests.property.accelerator_walk import Walk
+from tests.sampling import examples
 
 
 def chip(*, multicast: bool = True, reduction: bool = True) -> Architecture:
@@ -124,14 +125,14 @@ def test_units_on_a_diagonal_share_a_read_by_hand(unit_p: int, unit_r: int, read
     assert Walk(einsum, arch, batch).reads[level, "Inputs"] == reads
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(splits(exact=True))
 @example(window_in_space(3, 4))
 def test_counts_of_whole_tiles_are_those_of_a_walk(case: tuple[Einsum, MappingBatch]) -> None:
     assert_equal(case[0], chip(), case[1])
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(splits(exact=False), st.booleans())
 def test_counts_of_tiles_cut_short_are_those_of_a_walk(
     case: tuple[Einsum, MappingBatch], shared: bool
@@ -140,7 +141,7 @@ def test_counts_of_tiles_cut_short_are_those_of_a_walk(
 
 
 @pytest.mark.parametrize("arch", DEEP, ids=("three memories", "four memories"))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(data=st.data())
 def test_counts_of_a_window_that_slides_over_several_levels_are_those_of_a_walk(
     arch: Architecture, data: st.DataObject
@@ -149,7 +150,7 @@ def test_counts_of_a_window_that_slides_over_several_levels_are_those_of_a_walk(
     assert_equal(einsum, arch, batch)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(splits(exact=False))
 def test_nothing_beats_compulsory_traffic(case: tuple[Einsum, MappingBatch]) -> None:
     einsum, batch = case

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from silicast.communication.algorithms.algorithm import COLLECTIVES, Collective, algorithm
@@ -17,6 +17,7 @@ from silicast.communication.selection import shipped_sections
 from silicast.communication.topology import Topology
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Link
+from tests.sampling import examples
 
 SIZES = np.unique(np.geomspace(1, 1e11, 80).astype(np.int64)).astype(np.float64)
 KINDS = ("infiniband", "roce", "efa", "efa-v1", "tcpx", "tcpxo", "slingshot", "network")
@@ -48,7 +49,7 @@ def seconds(name: str, op: Collective, topology: Topology) -> np.ndarray:
 
 
 @given(names, operations, topologies())
-@settings(deadline=None, max_examples=300)
+@examples(300)
 def test_more_bytes_are_never_faster(name: str, op: Collective, topology: Topology) -> None:
     assume(algorithm(name).supports(op, topology))
     time = seconds(name, op, topology)
@@ -58,7 +59,7 @@ def test_more_bytes_are_never_faster(name: str, op: Collective, topology: Topolo
 
 
 @given(names, operations, topologies(), st.floats(1.0, 16.0), st.floats(1.0, 16.0))
-@settings(deadline=None, max_examples=300)
+@examples(300)
 def test_more_bandwidth_is_never_slower(
     name: str, op: Collective, topology: Topology, inside: float, between: float
 ) -> None:
@@ -89,13 +90,13 @@ def test_one_device_alone_takes_no_time(op: Collective, name: str) -> None:
 
 
 @given(operations, topologies())
-@settings(deadline=None, max_examples=100)
+@examples(100)
 def test_the_library_always_has_a_choice(op: Collective, topology: Topology) -> None:
     assert choices("", op, topology)[-1].candidates
 
 
 @given(st.sampled_from(["all_reduce", "all_gather", "reduce_scatter"]), topologies())
-@settings(deadline=None, max_examples=100)
+@examples(100)
 def test_no_algorithm_without_a_reducing_switch_sends_less_than_its_share(
     op: Collective, topology: Topology
 ) -> None:

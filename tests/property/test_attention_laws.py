@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.core.numerics import F64, I64
@@ -13,6 +13,7 @@ from silicast.kernels.attention.attention_decode import AttentionDecode
 from silicast.kernels.attention.attention_prefill import AttentionPrefill
 from silicast.kernels.check import check_kernel, op_at
 from silicast.workload.graphs.op import OpBatch, Variant
+from tests.sampling import examples
 
 DEVICES = ("A100-SXM-80GB", "H100-SXM-80GB", "B200", "L40S", "A40", "T4", "RTX PRO 6000 S", "GB300")
 LIBRARIES = ("", "flashinfer", "fa2", "fa3", "vllm", "sglang", "trtllm", "triton")
@@ -50,7 +51,7 @@ def uniform_batches(draw: st.DrawFn) -> OpBatch:
     return OpBatch("attention_prefill", variant, dims)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(batch=uniform_batches(), device=st.sampled_from(DEVICES[:5] + DEVICES[6:]))
 def test_bound_interval_and_bits_of_uniform_rows(batch: OpBatch, device: str) -> None:
     result = find_device(device)
@@ -67,7 +68,7 @@ def test_bound_interval_and_bits_of_uniform_rows(batch: OpBatch, device: str) ->
             assert alone.bound_s[0] == whole.bound_s[row]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(q=lengths, past=lengths, more=st.integers(1, 5_000), batch=st.integers(1, 64))
 def test_a_longer_cache_never_lowers_the_bound(q: int, past: int, more: int, batch: int) -> None:
     dims = {
@@ -109,7 +110,7 @@ SMALLEST_TILE = 8
 """Tokens of the smallest query tile: 64 rows (heads 256 wide) of a packed group of 8."""
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     device=st.sampled_from(CHUNK_DEVICES),
     library=st.sampled_from(LIBRARIES),

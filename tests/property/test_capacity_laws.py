@@ -34,6 +34,7 @@ from silicast.serving.statistics.uncertainty import (
 )
 from silicast.serving.traffic.requests import Requests
 from tests.property.serving_cases import PlainPrices, random_case
+from tests.sampling import seeds
 
 SEEDS = range(8)
 
@@ -68,7 +69,7 @@ def highest_rate(case: TrafficLoads) -> float:
     return case.most(case.at_rate, 10.0, least=1e-3, most=1e5).carried
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(8, quick=3))
 def test_a_wider_objective_carries_as_much_and_more(seed: int) -> None:
     items = [highest_rate(loads(seed, limit)) for limit in (60.0, 120.0, 240.0)]
     assert items[0] > 0.0
@@ -102,7 +103,7 @@ def test_a_slower_machine_carries_less() -> None:
     assert highest_rate(slow) < highest_rate(case)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(8, quick=3))
 def test_a_run_is_given_up_only_where_it_breaks_the_objective(seed: int) -> None:
     rng = np.random.default_rng(seed)
     fields = {
@@ -167,7 +168,7 @@ def test_without_error_every_interval_is_a_point() -> None:
     assert all(each.p05 == each.estimate == each.p95 for each in quantities.values())
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(30))
 def test_intervals_hold_their_estimates_and_are_ordered(seed: int) -> None:
     result = believed(random_case(seed).requests, 0.05)
     for name, one in result.items():
@@ -193,7 +194,7 @@ def test_near_saturation_latencies_stretch_more_than_steps() -> None:
     assert math.log(result.p95 / result.estimate) > 2.0 * Z90 * 0.05
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_states_stand_for_all_steps_and_times_are_shared_out(seed: int) -> None:
     records = random_case(seed).run()
     table = records.log.table()

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import silicast
@@ -23,11 +23,12 @@ from silicast.kernels.registry import implementation_for
 from silicast.learning.dispatch import time_of
 from silicast.learning.tiers import kernel_times
 from silicast.workload.graphs.op import Op, OpBatch, Variant
+from tests.sampling import examples
 
 SLOWER = 1.01
 """How much longer than before counts as slower: times are evaluated at some clocks only."""
-FEW = settings(max_examples=60, deadline=None)
-FULL = settings(max_examples=10_000, deadline=None)
+FEW = examples(60)
+FULL = examples(10_000)
 KINDS = ("product", "prefill", "decode", "experts", "sum", "norm")
 STATES: tuple[PowerState, ...] = ("cool", "hot", "boost")
 

@@ -18,8 +18,9 @@ from silicast.accelerator.design.chip import chip_of
 from silicast.accelerator.mapper.refit import counted, work_of
 from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
+from tests.sampling import seeds
 
-SEEDS = [*range(60), *(pytest.param(n, marks=pytest.mark.full) for n in range(60, 2000))]
+SEEDS = seeds(2000, quick=30)
 CLOSE = 1e-12
 
 

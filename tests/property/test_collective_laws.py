@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.communication.algorithms.algorithm import COLLECTIVES, Collective
@@ -18,6 +18,7 @@ from silicast.communication.topology import Topology
 from silicast.hardware.catalog import device_index, find_device
 from silicast.hardware.cluster import Paths
 from silicast.hardware.device import Device, Link
+from tests.sampling import examples
 
 LINKED = tuple(name for name in device_index().names if find_device(name).links)
 LARGEST = 100 * 10**9
@@ -37,7 +38,7 @@ sizes = st.lists(
 
 
 @given(operations, sizes, groups, devices, libraries, launches)
-@settings(deadline=None, max_examples=300)
+@examples(300)
 def test_bound_interval_and_finiteness(
     op: Collective, size: list[int], gpus: int, device: Device, library: str, launch: str
 ) -> None:
@@ -53,7 +54,7 @@ def test_bound_interval_and_finiteness(
 
 
 @given(operations, sizes, groups, devices, libraries, launches)
-@settings(deadline=None, max_examples=150)
+@examples(150)
 def test_same_bits_alone_in_a_batch_and_in_any_order(
     op: Collective, size: list[int], gpus: int, device: Device, library: str, launch: str
 ) -> None:
@@ -68,7 +69,7 @@ def test_same_bits_alone_in_a_batch_and_in_any_order(
 
 
 @given(operations, groups, devices, launches)
-@settings(deadline=None, max_examples=200)
+@examples(200)
 def test_more_bytes_never_take_less_time(
     op: Collective, gpus: int, device: Device, launch: str
 ) -> None:
@@ -80,7 +81,7 @@ def test_more_bytes_never_take_less_time(
 
 
 @given(groups, devices, st.sampled_from(["vllm", "sglang", "trtllm"]))
-@settings(deadline=None, max_examples=100)
+@examples(100)
 def test_engines_are_monotone_within_each_kernel(gpus: int, device: Device, library: str) -> None:
     size = np.unique(np.geomspace(1, LARGEST, 400).astype(np.int64))
     times = collective_times("all_reduce", size, gpus, device, library)
@@ -90,7 +91,7 @@ def test_engines_are_monotone_within_each_kernel(gpus: int, device: Device, libr
 
 
 @given(operations, groups, devices)
-@settings(deadline=None, max_examples=100)
+@examples(100)
 def test_time_is_linear_in_the_end(op: Collective, gpus: int, device: Device) -> None:
     """Doubling 100 GB doubles the time: within 5 %."""
     times = collective_times(op, np.array([LARGEST, 2 * LARGEST]), gpus, device, "nccl")
@@ -98,7 +99,7 @@ def test_time_is_linear_in_the_end(op: Collective, gpus: int, device: Device) ->
 
 
 @given(st.integers(2, 8), st.sampled_from(["A100", "V100", "L40S", "RTX PRO 6000", "A40"]))
-@settings(deadline=None, max_examples=40)
+@examples(40)
 def test_all_reduce_is_reduce_scatter_and_all_gather(gpus: int, name: str) -> None:
     """Where no switch reduces, for messages whose bandwidth counts: within 20 %."""
     device, size = find_device(name), np.array([1 << 30])
@@ -111,7 +112,7 @@ def test_all_reduce_is_reduce_scatter_and_all_gather(gpus: int, name: str) -> No
 
 
 @given(operations, st.lists(st.integers(0, LARGEST), max_size=6), devices, libraries)
-@settings(deadline=None, max_examples=60)
+@examples(60)
 def test_one_device_needs_no_time(
     op: Collective, size: list[int], device: Device, library: str
 ) -> None:
@@ -126,7 +127,7 @@ def test_one_device_needs_no_time(
     st.integers(2, 64),
     st.integers(10, 400),
 )
-@settings(deadline=None, max_examples=60)
+@examples(60)
 def test_a_faster_network_is_never_slower(op: Collective, nodes: int, gbytes: int) -> None:
     device, size = find_device("H100"), np.array([1 << 12, 1 << 22, 1 << 32])
 
@@ -151,7 +152,7 @@ LEARNED_DIP = 0.05
 
 
 @given(operations, groups, devices, libraries, st.floats(1.0, 8.0), st.sampled_from([2, 4, 8]))
-@settings(deadline=None, max_examples=100)
+@examples(100)
 def test_more_bandwidth_is_never_slower(
     op: Collective, gpus: int, device: Device, library: str, factor: float, per_node: int
 ) -> None:
@@ -172,7 +173,7 @@ def test_more_bandwidth_is_never_slower(
 
 
 @given(operations, st.integers(2, 15), devices, libraries, paths, st.booleans())
-@settings(deadline=None, max_examples=150)
+@examples(150)
 def test_fewer_devices_are_never_slower(
     op: Collective, gpus: int, device: Device, library: str, path: Paths, learned: bool
 ) -> None:
@@ -190,7 +191,7 @@ def test_fewer_devices_are_never_slower(
 
 
 @given(operations, st.integers(2, 16), devices, libraries, paths)
-@settings(deadline=None, max_examples=150)
+@examples(150)
 def test_peer_access_is_never_slower_than_host_memory(
     op: Collective, gpus: int, device: Device, library: str, path: Paths
 ) -> None:
@@ -211,7 +212,7 @@ def test_peer_access_is_never_slower_than_host_memory(
 
 
 @given(operations, st.integers(2, 16), devices, libraries)
-@settings(deadline=None, max_examples=60)
+@examples(60)
 def test_a_host_that_is_not_stated_is_between_the_two_kinds(
     op: Collective, gpus: int, device: Device, library: str
 ) -> None:

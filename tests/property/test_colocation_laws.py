@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.composition.prices.step_price import Needs, StepNeeds
@@ -17,6 +17,7 @@ from silicast.serving.simulation.sharing import UNIT, DeviceLoad, Law, TimeSlici
 from silicast.serving.statistics.records import Records
 from silicast.serving.traffic.requests import Requests
 from tests.property.serving_cases import PlainPrices, ServingCase, random_case
+from tests.sampling import examples, seeds
 
 HALVES = (1.0, 1.0)
 NS = 20
@@ -58,7 +59,7 @@ def rounding(records: Records) -> int:
     return NS * int(records.log.columns()["steps"].sum()) + int(records.end_ns * 2e-4)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 @pytest.mark.parametrize("law", [TimeSlicing(HALVES, 0.02), Together()])
 def test_a_model_alone_is_as_without_sharing(seed: int, law: Law) -> None:
     case = plain_case(seed)
@@ -71,7 +72,7 @@ def test_a_model_alone_is_as_without_sharing(seed: int, law: Law) -> None:
     assert (beside.log.table() == alone.log.table()).all()
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_two_alike_take_twice_as_long_in_turns(seed: int) -> None:
     case = busy_case(seed)
     alone = case.run()
@@ -79,7 +80,7 @@ def test_two_alike_take_twice_as_long_in_turns(seed: int) -> None:
         assert np.abs(one.done_ns - 2 * alone.done_ns).max() <= rounding(alone)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_turns_conserve_work(seed: int) -> None:
     one, other = busy_case(seed), busy_case(seed + 1000)
     alone = [case.run() for case in (one, other)]
@@ -88,7 +89,7 @@ def test_turns_conserve_work(seed: int) -> None:
     assert abs(max(each.end_ns for each in result) - work) <= sum(map(rounding, alone))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_at_once_lies_between_alone_and_one_after_the_other(seed: int) -> None:
     cases = busy_case(seed), busy_case(seed + 1000)
     alone = [case.run() for case in cases]
@@ -101,7 +102,7 @@ def test_at_once_lies_between_alone_and_one_after_the_other(seed: int) -> None:
     assert max(r.end_ns for r in result) <= sum(r.end_ns for r in alone) + allowed
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_every_request_is_answered_and_every_block_given_back(seed: int) -> None:
     cases = [plain_case(seed), plain_case(seed + 2000), plain_case(seed + 4000)]
     tenants = [Tenant(case.simulation()) for case in cases]
@@ -118,21 +119,21 @@ def test_every_request_is_answered_and_every_block_given_back(seed: int) -> None
 
 
 @given(loads, st.floats(0.0, 0.5))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_nothing_is_quicker_beside_others(found: list[DeviceLoad], overhead: float) -> None:
     for law in (TimeSlicing((1.0,) * len(found), overhead), Together()):
         assert all(1 <= rate <= UNIT for rate in rates(law, found))
 
 
 @given(loads)
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_at_once_is_no_slower_than_in_turns(found: list[DeviceLoad]) -> None:
     turns = rates(TimeSlicing((1.0,) * len(found)), found)
     assert all(item >= turn - 1 for item, turn in zip(rates(Together(), found), turns, strict=True))
 
 
 @given(loads, shares)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_a_busier_neighbour_is_no_help(found: list[DeviceLoad], busy: float) -> None:
     more = [found[0], *(replace(each, busy=max(each.busy, busy)) for each in found[1:])]
     for law in (TimeSlicing((1.0,) * len(found)), Together()):

@@ -17,7 +17,7 @@ from silicast.scenario.answer import Answer, encode, refusal
 from silicast.scenario.run import reply_to
 from tests.property.scenario_grammar import byte_damaged, damaged, scenario, toml_of
 
-QUICK = 300
+QUICK = 120
 FULL = 10_000
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer
 from silicast.scenario.decode import decode
 from silicast.scenario.run import run
+from tests.sampling import examples
 
 NODE = 8
 SLOW = {"bandwidth_gb_per_s": 3.0, "latency_us": 5.0}
@@ -55,7 +56,7 @@ plans = st.sampled_from(
 )
 
 
-@settings(max_examples=6, deadline=None)
+@examples(6)
 @given(networks, plans, st.sampled_from([1, 2]))
 def test_overlap_never_costs_time(
     network: dict[str, float], plan: dict[str, Any], passes: int
@@ -96,7 +97,7 @@ def test_a_compiler_takes_away_what_eager_layers_launch() -> None:
     assert "input_norm_square" not in str(compiled.why)
 
 
-@settings(max_examples=4, deadline=None)
+@examples(4)
 @given(st.floats(0.5, 4.0), st.sampled_from([16, 32, 64]))
 def test_hybrid_sharding_is_quicker_where_links_between_nodes_limit(rate: float, gpus: int) -> None:
     network = {"bandwidth_gb_per_s": rate, "latency_us": 5.0}

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.accelerator.counting.cost import cost
@@ -18,6 +18,7 @@ from silicast.kernels.check import check_kernel
 from silicast.kernels.registry import implementation_for
 from silicast.learning.dispatch import time_of, times
 from silicast.workload.graphs.op import Op, Variant
+from tests.sampling import examples
 
 SIZES = st.integers(1, 300)
 V = Variant("bf16")
@@ -46,7 +47,7 @@ def gemm(m: int, n: int, k: int, batch: int = 1) -> Op:
     return Op.make("gemm", V, m=m, n=n, k=k, batch=batch)
 
 
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(rows=st.integers(2, 32), columns=st.integers(2, 32), steps=st.integers(1, 200))
 def test_a_weight_stationary_fold_takes_scale_sims_cycles(
     rows: int, columns: int, steps: int
@@ -71,7 +72,7 @@ def test_a_weight_stationary_fold_takes_scale_sims_cycles(
     assert result.cycles[0] == 2 * rows + columns + steps - 2
 
 
-@settings(max_examples=3, deadline=None)
+@examples(3)
 @given(m=SIZES, n=SIZES, k=SIZES)
 def test_one_die_is_the_monolith(m: int, n: int, k: int) -> None:
     one = device_from(chip({"name": "dies", "mesh": [1], "hop_pj": 3.0}))
@@ -80,7 +81,7 @@ def test_one_die_is_the_monolith(m: int, n: int, k: int) -> None:
     assert time_of(op, one).estimate_s == time_of(op, plain).estimate_s
 
 
-@settings(max_examples=3, deadline=None)
+@examples(3)
 @given(m=SIZES, n=SIZES, k=SIZES)
 def test_memory_without_banks_that_compute_is_plain_memory(m: int, n: int, k: int) -> None:
     """A port that every tensor shares is the port that names them all."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.scorecard.suites.intervals import independent, linear
@@ -144,7 +144,6 @@ def test_shares_of_the_variance_add_up(case: tuple[list[Block], Sum]) -> None:
 
 
 @given(terms())
-@settings(deadline=None)
 def test_measurements_only_narrow(case: tuple[list[Block], Sum]) -> None:
     placed, total = case
     model = uncertainty(placed)

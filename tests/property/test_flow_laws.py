@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.communication.flows.fair_share import fair_rates
@@ -67,7 +67,6 @@ def workloads(draw: st.DrawFn) -> tuple[ProductFabric, list[Job]]:
     return fabric, jobs
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=4, unique=True), max_size=12),
     st.lists(st.floats(0.1, 1e3), min_size=6, max_size=6),
@@ -93,7 +92,6 @@ def test_rates_are_max_min_fair(
         ), "no full link on its way on which nobody has more"
 
 
-@settings(deadline=None)
 @given(fabrics(), st.floats(1.0, 1e9), st.data())
 def test_one_message_alone_has_its_narrowest_link(
     fabric: ProductFabric, size: float, data: st.DataObject
@@ -107,7 +105,6 @@ def test_one_message_alone_has_its_narrowest_link(
     assert simulate(fabric, [job]).end_s == pytest.approx(expected, rel=1e-9)
 
 
-@settings(deadline=None)
 @given(workloads())
 def test_folding_changes_nothing(work: tuple[ProductFabric, list[Job]]) -> None:
     fabric, jobs = work
@@ -119,7 +116,6 @@ def test_folding_changes_nothing(work: tuple[ProductFabric, list[Job]]) -> None:
     assert folded.busy_share == pytest.approx(whole.busy_share, rel=1e-9)
 
 
-@settings(deadline=None)
 @given(workloads(), st.integers(1, 3), st.sampled_from([0.0, 1e-6]))
 def test_skipping_periods_changes_nothing(
     work: tuple[ProductFabric, list[Job]], times: int, delay_s: float
@@ -140,7 +136,6 @@ def test_skipping_periods_changes_nothing(
         assert quick.jobs[name].end_s == pytest.approx(when.end_s, rel=1e-9, abs=1e-15)
 
 
-@settings(deadline=None)
 @given(workloads())
 def test_the_same_twice_and_within_limits(work: tuple[ProductFabric, list[Job]]) -> None:
     fabric, jobs = work
@@ -167,7 +162,6 @@ def _least(fabric: Fabric, job: Job) -> float:
     return float((carried / fabric.capacity).max())
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(1.0, 1e9), min_size=1, max_size=8), st.integers(2, 3))
 def test_a_shared_link_is_never_idle(sizes: list[float], pods: int) -> None:
     """Messages that all cross one link end when it has carried them all."""
@@ -196,7 +190,6 @@ def test_one_starts_as_another_ends() -> None:
     assert [done.jobs[f"j{i}"].end_s for i in range(3)] == pytest.approx([2.0, 5.0, 4.0])
 
 
-@settings(deadline=None)
 @given(st.integers(2, 70), st.floats(1.0, 1e9))
 def test_closed_form_of_a_ring(n: int, size: float) -> None:
     fabric = ProductFabric((FabricDimension("switch", n, RATE, LATENCY),))
@@ -208,7 +201,6 @@ def test_closed_form_of_a_ring(n: int, size: float) -> None:
         assert done.classes == 1
 
 
-@settings(deadline=None)
 @given(st.integers(1, 6), st.floats(1.0, 1e9))
 def test_closed_forms_of_trees_and_exchanges(power: int, size: float) -> None:
     n = 1 << power
@@ -241,7 +233,6 @@ def test_trees_of_any_number_of_ranks(n: int) -> None:
     assert reached == set(range(n))
 
 
-@settings(deadline=None)
 @given(st.floats(1e-3, 1e6))
 def test_bytes_never_make_events(scale: float) -> None:
     cluster = rail_cluster(4, 4, node_bytes_per_s=450e9, network_bytes_per_s=RATE)
@@ -251,7 +242,6 @@ def test_bytes_never_make_events(scale: float) -> None:
     assert simulate(cluster, jobs).events == simulate(cluster, few).events
 
 
-@settings(deadline=None)
 @given(st.integers(2, 4), st.floats(1e3, 1e9), st.sampled_from([1.0, 1.5, 2.0, 4.0]))
 def test_equal_jobs_share_a_spine_equally(jobs: int, size: float, over: float) -> None:
     """Pods of as many nodes as jobs: each job sends one message out of its pod at a time."""
@@ -279,7 +269,6 @@ def test_dimensions_share_what_both_cross() -> None:
     assert apart["dp"] == pytest.approx(1.0)
 
 
-@settings(deadline=None)
 @given(fabrics(), st.data())
 def test_ways_go_from_link_to_link(fabric: ProductFabric, data: st.DataObject) -> None:
     """Every pair has a way, no link of it twice; in a ring no longer than half way round."""

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.composition.engines.engine import find_engine
@@ -28,8 +28,9 @@ from silicast.workload.training.backward import Training, training_graph
 from silicast.workload.training.gradient_buckets import STREAM, with_gradient_sums
 from silicast.workload.transformers.decoder import build_graph
 from silicast.workload.transformers.plan import Plan
+from tests.sampling import examples
 
-FEW = settings(max_examples=40, deadline=None)
+FEW = examples(40)
 MODELS = (
     "GPT-2",
     "Llama-3.2-1B",

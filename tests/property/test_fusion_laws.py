@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -21,8 +20,8 @@ from silicast.accelerator.mapper.fusion import FusionPlan, fused_cost
 from silicast.accelerator.mapper.fusion_search import _FusionSearch, best_fusion
 from silicast.accelerator.mapper.mapper import best_mapping
 from silicast.core.errors import SilicastError
+from tests.sampling import FULL
 
-FULL = bool(os.environ.get("SILICAST_FRESH_CASES"))
 CHIP = Architecture(
     "chip",
     (

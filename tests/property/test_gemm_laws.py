@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.hardware.catalog import device_index, find_device
 from silicast.kernels.check import check_kernel
 from silicast.kernels.products.gemm import Gemm
 from silicast.workload.graphs.op import Op, OpBatch, Variant
+from tests.sampling import examples
 
 MODEL = Gemm()
 DEVICES = ["H100-SXM-80GB", "L40S", "B200-SXM-180GB", "A100-SXM-80GB", "T4"]
@@ -36,7 +37,7 @@ def test_battery_on_all_devices() -> None:
     assert check_kernel(MODEL, devices, draws=150_000, variants=VARIANTS, scalar_rows=4) > 100_000
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(m=size, n=size, k=size, device=st.sampled_from(DEVICES))
 def test_twice_the_rows_cost_little_more_than_twice(m: int, n: int, k: int, device: str) -> None:
     ops = [Op.make("gemm", Variant(dtype="fp16", cache="cold"), m=x, n=n, k=k) for x in (m, 2 * m)]
@@ -44,7 +45,7 @@ def test_twice_the_rows_cost_little_more_than_twice(m: int, n: int, k: int, devi
     assert twice <= 2.6 * once
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(m=size, n=size, k=size, batch=st.integers(1, 64))
 def test_a_batch_costs_no_more_than_its_members_apart(m: int, n: int, k: int, batch: int) -> None:
     # operands from memory in both: one member may fit into L2 where the batch does not
@@ -54,7 +55,7 @@ def test_a_batch_costs_no_more_than_its_members_apart(m: int, n: int, k: int, ba
     assert many <= 1.3 * batch * one
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(m=size, n=size, k=size, clock=st.floats(0.4, 1.0))
 def test_a_slower_clock_never_helps(m: int, n: int, k: int, clock: float) -> None:
     device = find_device("H100-SXM-80GB")
@@ -64,7 +65,7 @@ def test_a_slower_clock_never_helps(m: int, n: int, k: int, clock: float) -> Non
     assert MODEL.times(batch, slow).estimate_s[0] >= fast_s * 0.98
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(m=size, n=size, k=size)
 def test_demand_covers_the_work(m: int, n: int, k: int) -> None:
     batch = OpBatch.from_ops([Op.make("gemm", Variant(cache="cold"), m=m, n=n, k=k)])

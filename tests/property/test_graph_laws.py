@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from silicast.workload.models.counting import (
@@ -27,9 +27,10 @@ from silicast.workload.transformers.decoder import (
     step_symbols,
 )
 from silicast.workload.transformers.plan import Plan, shard_of, stage_bounds
+from tests.sampling import examples
 
-FEW = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-MANY = settings(max_examples=3_000, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = examples(150, suppress_health_check=[HealthCheck.too_slow])
+MANY = examples(3_000, suppress_health_check=list(HealthCheck))
 
 
 @st.composite

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -18,8 +17,9 @@ from silicast.serving.statistics.records import Records
 from silicast.serving.traffic.requests import Content, Requests
 from tests.property.serving_cases import PlainPrices, ServingCase
 from tests.property.test_serving_laws import check_conserved, single_steps, times
+from tests.sampling import number
 
-FEW = 100 if os.environ.get("SILICAST_FRESH_CASES") else 40
+FEW = number(100)
 MIB = float(1 << 20)
 GIB = 1024 * MIB
 

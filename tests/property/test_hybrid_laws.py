@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from silicast.workload.models.counting import (
@@ -20,9 +20,10 @@ from silicast.workload.models.model import MLA, ModelConfig, MoE, Recurrent
 from silicast.workload.models.precision import Precision
 from silicast.workload.transformers.decoder import bind_graph, build_graph, step_symbols
 from silicast.workload.transformers.plan import Plan
+from tests.sampling import examples
 
-FEW = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-MANY = settings(max_examples=2_000, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = examples(100, suppress_health_check=[HealthCheck.too_slow])
+MANY = examples(2_000, suppress_health_check=list(HealthCheck))
 MIXERS = ("gdn", "kda", "mamba2")
 
 

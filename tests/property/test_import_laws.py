@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.core.errors import SilicastError
@@ -19,6 +19,7 @@ from silicast.measurement.importers.kernel_names import parse_name, rejection_re
 from silicast.measurement.records.records import CollectiveRow, KernelRow
 from silicast.scenario.kernels.kernel_case import kernel_case
 from silicast.workload.libraries.catalog import library_names
+from tests.sampling import examples
 from tests.unit.measurement.importers import samples as s
 
 SHAPES = st.lists(st.integers(0, 5000), max_size=5)
@@ -80,7 +81,6 @@ def assert_kept(reading: Any, total: float) -> None:
             kernel_case(row.kernel)
 
 
-@settings(deadline=None)
 @given(events=traces())
 def test_operators_of_a_cpu_keep_their_time(
     tmp_path_factory: pytest.TempPathFactory, events: list[dict[str, Any]]
@@ -94,7 +94,6 @@ def test_operators_of_a_cpu_keep_their_time(
     assert_kept(imported(tmp_path_factory.mktemp("t"), events), total)
 
 
-@settings(deadline=None)
 @given(events=traces(), launches=LAUNCHES)
 def test_kernels_keep_their_time(
     tmp_path_factory: pytest.TempPathFactory,
@@ -144,7 +143,7 @@ def test_every_file_has_one_importer_and_every_importer_a_file(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("name", "text"), WHOLE, ids=[name for name, _ in WHOLE])
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(place=st.floats(0, 1), cut=st.integers(0, 40), put=st.binary(max_size=12))
 def test_a_damaged_file_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, name: str, text: str,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import os
 
 import numpy as np
 import pytest
@@ -21,8 +20,9 @@ from silicast.accelerator.mapper.enumeration import DesignFamily, counted_mappin
 from silicast.accelerator.mapper.mapper import best_mapping
 from silicast.accelerator.mapper.task import OBJECTIVES
 from silicast.core.errors import SilicastError
+from tests.sampling import FULL
 
-PROBLEMS = 100 if os.environ.get("SILICAST_FRESH_CASES") else 12
+PROBLEMS = 100 if FULL else 12
 
 
 def random_chip(rng: np.random.Generator, names: tuple[str, ...]) -> Architecture:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from typing import Literal
 
 import numpy as np
@@ -18,9 +17,9 @@ from silicast.accelerator.zeros.density import Structured, Uniform
 from silicast.accelerator.zeros.formats import Bitmask, Coordinates, TensorFormat
 from silicast.core.errors import SilicastError
 from tests.property.test_mapper_laws import every_mapping, random_chip, random_problem
+from tests.sampling import FULL
 
 ON_ZERO: tuple[Literal["multiply", "gate", "skip"], ...] = ("multiply", "gate", "skip")
-FULL = bool(os.environ.get("SILICAST_FRESH_CASES"))
 
 
 def with_rules(rng: np.random.Generator, chip: Architecture) -> Architecture:

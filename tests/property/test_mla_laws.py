@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.core.numerics import F64
@@ -15,6 +15,7 @@ from silicast.kernels.attention.mla_prefill import MlaPrefill
 from silicast.kernels.check import check_kernel, op_at
 from silicast.kernels.implementation import Implementation
 from silicast.workload.graphs.op import OpBatch, Variant
+from tests.sampling import examples
 
 DEVICES = ("A100-SXM-80GB", "H100-SXM-80GB", "B200", "L40S", "RTX PRO 6000 S", "GB300", "MI300X")
 LIBRARIES = ("", "vllm", "sglang", "trtllm", "flashmla", "fa3", "triton")
@@ -52,7 +53,7 @@ def batches(draw: st.DrawFn) -> OpBatch:
     return OpBatch("mla_prefill", variant, dims)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(batch=batches(), device=st.sampled_from(DEVICES))
 def test_bound_interval_and_bits(batch: OpBatch, device: str) -> None:
     result = find_device(device)
@@ -79,7 +80,7 @@ def decode_s(device: str, variant: Variant, **sizes: list[int]) -> F64:
     return MlaDecode().times(OpBatch("mla_decode", variant, dims), find_device(device)).estimate_s
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     device=st.sampled_from(DEVICES),
     library=st.sampled_from(LIBRARIES),
@@ -101,7 +102,7 @@ def test_twice_the_cache_or_the_batch_costs_no_less_and_at_most_about_twice(
     assert 0.8 <= more[1] / more[0] <= most
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(q=lengths, past=lengths, more=st.integers(1, 5_000), batch=st.integers(1, 64))
 def test_a_longer_cache_never_lowers_the_bound(q: int, past: int, more: int, batch: int) -> None:
     for model in MODELS[:2]:

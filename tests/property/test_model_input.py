@@ -6,7 +6,7 @@ import contextlib
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from silicast.core.errors import SilicastError
@@ -14,9 +14,10 @@ from silicast.workload.families.family import families
 from silicast.workload.models.counting import parameters
 from silicast.workload.models.lookup import find_model, model_from
 from silicast.workload.models.model import ModelConfig
+from tests.sampling import examples
 
-FEW = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-MANY = settings(max_examples=3_000, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = examples(400, suppress_health_check=[HealthCheck.too_slow])
+MANY = examples(3_000, suppress_health_check=list(HealthCheck))
 
 GOOD: dict[str, Any] = {
     "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2, "num_key_value_heads": 2,

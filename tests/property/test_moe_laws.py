@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.hardware.catalog import find_device
@@ -14,6 +14,7 @@ from silicast.kernels.check import check_kernel
 from silicast.kernels.experts.moe import Moe
 from silicast.kernels.experts.routing import busiest_loads, histogram_name
 from silicast.workload.graphs.op import Op, OpBatch, Variant
+from tests.sampling import examples
 
 DEVICES = [find_device(name) for name in ("H100", "L40S", "B200", "RTX PRO 6000 S", "T4")]
 NAMES = ("balanced", "uniform", "power_law_0.6", "power_law_1.01", "power_law_1.2_eplb")
@@ -33,7 +34,7 @@ sizes = st.tuples(st.integers(1, 1 << 16), st.integers(0, 9), st.integers(1, 16)
 
 
 @given(sizes, st.sampled_from(NAMES))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_loads_are_conserved(size: tuple[int, int, int, int], name: str) -> None:
     """The busiest rank has at least an even share, at most all, and no expert more than all tokens;
     the law of large numbers leaves the expectation a few percent of slack."""
@@ -59,7 +60,7 @@ def test_loads_are_conserved(size: tuple[int, int, int, int], name: str) -> None
     st.sampled_from(["bf16", "fp8", "int4_wo"]),
     st.sampled_from(["", "vllm_fused_moe", "moe_torch_flow_cutlass", "sglang_marlin_moe"]),
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_a_wider_layer_takes_no_less(tokens: int, topk: int, dtype: str, kernel: str) -> None:
     variant = Variant(dtype=dtype, kernel=kernel)
     ops = [
@@ -79,7 +80,7 @@ def test_a_wider_layer_takes_no_less(tokens: int, topk: int, dtype: str, kernel:
     st.sampled_from(["moe_torch_flow_cutlass", "vllm_fused_moe", "sglang_flashinfer_trtllm_moe"]),
     st.sampled_from(["H100", "L40S", "B200"]),
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_fp8_experts_lose_to_bf16_by_no_more_than_quantising(
     tokens: int, experts: int, topk: int, width: int, kernel: str, name: str
 ) -> None:
@@ -98,7 +99,7 @@ def test_fp8_experts_lose_to_bf16_by_no_more_than_quantising(
 
 
 @given(st.lists(st.integers(0, 50), min_size=4, max_size=4).filter(any), st.integers(1, 4096))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_an_uneven_histogram_is_never_faster_on_the_busiest_rank(
     shares: list[int], tokens: int
 ) -> None:

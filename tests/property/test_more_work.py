@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.more_work import CORES, DIPS, dips
 from silicast.hardware.catalog import device_index
+from tests.sampling import seeds
 
 RARE = 1 / 200
 """Of all pairs, those that may dip by over 2 %: of 20,000 one in 500 does."""
@@ -18,7 +19,7 @@ MOVING = frozenset(("rmsnorm", "layernorm", "silu_mul", "softmax", "elementwise"
 """Families whose time is that of the bytes that their fullest block, core and memory move."""
 CORRECTED = 0.08
 """What learned corrections and a last part of a row may still make of those."""
-SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.full) for seed in range(1, 12))]
+SEEDS = seeds(12, quick=1)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.composition.engines.engine import find_engine
@@ -33,8 +33,9 @@ from silicast.workload.graphs.op_graph import read_op_graph, write_op_graph
 from silicast.workload.models.lookup import find_model
 from silicast.workload.training.backward import Training, training_graph
 from silicast.workload.transformers.decoder import build_graph
+from tests.sampling import examples
 
-FEW = settings(max_examples=15, deadline=None)
+FEW = examples(15)
 MACHINES = [
     Machine(find_device(device), find_engine(engine))
     for device, engine in (

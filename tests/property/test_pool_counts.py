@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from itertools import product
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.serving.capacity.pool_counts import Counts, CountSearch
+from tests.sampling import examples
 
 NUMBERS = st.lists(st.integers(1, 9), min_size=1, max_size=5, unique=True).map(sorted)
 
@@ -22,7 +23,7 @@ def searches(draw: st.DrawFn) -> tuple[list[list[int]], list[float], list[Counts
     return allowed, prices, enough, draw(st.integers(3, 30))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(searches())
 def test_it_is_the_cheapest_of_all(
     case: tuple[list[list[int]], list[float], list[Counts], int],
@@ -92,7 +93,7 @@ def exchangeable(draw: st.DrawFn) -> tuple[list[list[int]], list[float], list[in
     )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(exchangeable())
 def test_it_is_the_cheapest_where_pools_stand_for_one_another(
     case: tuple[list[list[int]], list[float], list[int], int, int, int],

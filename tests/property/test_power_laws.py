@@ -8,7 +8,7 @@ from functools import lru_cache
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.composition.engines.engine import find_engine
@@ -31,8 +31,9 @@ from silicast.workload.graphs.op import Op, OpBatch, Variant
 from silicast.workload.models.lookup import find_model
 from silicast.workload.models.precision import Precision
 from silicast.workload.transformers.plan import Plan
+from tests.sampling import examples
 
-FEW = settings(max_examples=60, deadline=None)
+FEW = examples(60)
 BOARDS = {
     **{name: find_device(name) for name in ("L4", "L40S", "T4", "P4", "A40", "H100")},
     "H100 under a limit": replace(find_device("H100"), power_cap_w=350.0),

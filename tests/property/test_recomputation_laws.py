@@ -5,12 +5,13 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.scenario.answers.training.training_runs import run_of
 from silicast.scenario.decode import decode
 from silicast.workload.training.recomputation import MODULES
+from tests.sampling import examples
 
 
 @cache
@@ -28,7 +29,7 @@ def step(model: str, recompute: str) -> tuple[int, float]:
 
 
 @pytest.mark.parametrize("model", ["Llama-3.2-1B", "Mixtral-8x7B"])
-@settings(max_examples=12, deadline=None)
+@examples(12)
 @given(
     modules=st.lists(st.sampled_from(sorted(MODULES)), min_size=1, max_size=4, unique=True),
     more=st.sampled_from(sorted(MODULES)),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.accelerator.design.architecture_file import read_design
@@ -149,7 +149,6 @@ def misspelt(draw: st.DrawFn) -> tuple[Kind, str, str]:
 
 
 @given(misspelt())
-@settings(deadline=None)
 def test_a_misspelt_field_is_named_with_the_nearest_and_the_page(
     tmp_path_factory: pytest.TempPathFactory, case: tuple[Kind, str, str]
 ) -> None:

@@ -17,6 +17,7 @@ from silicast.exploration.pareto import dominated, empty_boxes, hypervolume, ran
 from silicast.exploration.problem import METHODS, Evaluation, SearchProblem
 from silicast.exploration.search import search
 from silicast.exploration.space import Parameter, Space
+from tests.sampling import seeds
 
 METHOD_NAMES = tuple(METHODS.all())
 
@@ -50,7 +51,7 @@ def bowls(stop_after: int | None = None, levels: int = 9) -> SearchProblem:
     return SearchProblem(space, objectives, Bowls(space, stop_after), "bowls")
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_front_ranks_and_volume_agree_with_brute_force(seed: int) -> None:
     rng = np.random.default_rng(seed)
     objectives = int(rng.integers(1, 5))

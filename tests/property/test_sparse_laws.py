@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.kernels.attention.sparse_work import seen
@@ -21,8 +21,9 @@ from silicast.workload.models.model import MLA, ModelConfig, MoE, Sparse
 from silicast.workload.models.precision import Precision
 from silicast.workload.transformers.decoder import build_graph, step_symbols
 from silicast.workload.transformers.plan import Plan
+from tests.sampling import examples
 
-FEW = settings(max_examples=60, deadline=None)
+FEW = examples(60)
 
 
 def brute(new: int, total: int, ratio: int, cap: int) -> int:

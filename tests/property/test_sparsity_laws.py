@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.accelerator.counting.cost import MappingCost, cost
@@ -25,6 +25,7 @@ from silicast.accelerator.design.architecture import (
 from silicast.accelerator.zeros.density import Blocked, Density, Given, Structured, Uniform
 from silicast.accelerator.zeros.formats import FORMATS, TensorFormat
 from tests.property.sparse_walk import SparseWalk
+from tests.sampling import examples
 
 TENSORS = ("Weights", "Inputs", "Outputs")
 
@@ -113,7 +114,7 @@ def moved(result: MappingCost) -> float:
     return float(sum(part.actual.sum() for part in parts))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(mappings(), st.lists(eliminations(), min_size=1, max_size=3))
 def test_density_one_is_dense_bit_for_bit(
     case: tuple[Einsum, MappingBatch], rules: list[Elimination]
@@ -129,7 +130,7 @@ def test_density_one_is_dense_bit_for_bit(
     assert (result.access_pj == dense.access_pj).all()
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(mappings(), designs(), st.sampled_from([Uniform, Structured]))
 def test_fewer_values_never_cost_more(
     case: tuple[Einsum, MappingBatch], design: Architecture, kind: type[Uniform | Structured]
@@ -149,7 +150,7 @@ def test_fewer_values_never_cost_more(
         last = result
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(mappings(), designs())
 def test_what_is_left_out_adds_up(case: tuple[Einsum, MappingBatch], design: Architecture) -> None:
     einsum, batch = case
@@ -222,7 +223,7 @@ def walk_through(case: tuple[Einsum, MappingBatch], design: Architecture, draws:
     compare_with_walks(einsum.with_densities(half), design, batch, draws)
 
 
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(mappings(windows=False), designs())
 def test_counts_are_the_means_of_walks_through_random_tensors(
     case: tuple[Einsum, MappingBatch], design: Architecture
@@ -231,7 +232,7 @@ def test_counts_are_the_means_of_walks_through_random_tensors(
 
 
 @pytest.mark.full
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(mappings(windows=False), designs())
 def test_counts_are_the_means_of_many_walks(
     case: tuple[Einsum, MappingBatch], design: Architecture
@@ -243,7 +244,7 @@ TILES = st.tuples(st.sampled_from([1, 2, 3, 4, 6, 12]), st.sampled_from([1, 2, 4
 WHOLE = (12, 16)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(TILES, st.sampled_from([0.0625, 0.25, 0.5, 0.75]), st.sampled_from([1, 2, 4]))
 def test_uniform_tiles_are_those_of_draws(tile: tuple[int, int], share: float, block: int) -> None:
     density, rng = Uniform(share), np.random.default_rng(1)
@@ -266,7 +267,7 @@ def test_uniform_tiles_are_those_of_draws(tile: tuple[int, int], share: float, b
     assert density.most_one(tile, WHOLE) <= words
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(TILES, st.sampled_from([1, 2, 7, 64]))
 def test_the_busiest_tile_is_between_the_mean_and_the_fullest(
     tile: tuple[int, int], units: int

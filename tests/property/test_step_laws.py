@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from silicast.composition.engines.engine import find_engine
@@ -32,8 +32,9 @@ from silicast.workload.models.lookup import find_model
 from silicast.workload.models.precision import Precision
 from silicast.workload.training.backward import Training
 from silicast.workload.transformers.plan import Plan
+from tests.sampling import examples
 
-FEW = settings(max_examples=20, deadline=None)
+FEW = examples(20)
 
 SERVED: list[tuple[str, str, str, dict[str, int]]] = [
     ("Llama-3.1-8B", "H100", "vllm", {"pp": 3}),

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.speed_composition import joined, random_state
@@ -20,6 +20,7 @@ from silicast.composition.step.step import StepModel
 from silicast.hardware.catalog import find_device
 from silicast.workload.models.lookup import find_model
 from silicast.workload.transformers.plan import Plan
+from tests.sampling import examples
 
 Case = tuple[str, str, str, tuple[tuple[str, int], ...]]
 CASES: tuple[Case, ...] = (
@@ -113,7 +114,7 @@ NOBODY = np.zeros(0, dtype=np.int64)
 
 
 @given(st.sampled_from(CASES[:3]), st.integers(1, 600), st.integers(1, 40), st.data())
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_a_stepper_runs_what_it_said(
     case: Case, prompt: int, steps: int, data: st.DataObject
 ) -> None:

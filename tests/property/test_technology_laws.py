@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.accelerator.design.architecture import Architecture, Compute, FanOut, Memory
@@ -45,7 +45,6 @@ def test_more_defects_never_leave_more_dies(one: float, other: float) -> None:
         assert law(more) <= law(less)
 
 
-@settings(deadline=None)
 @given(st.floats(1.0, 800.0), st.floats(1.01, 2.0), NODES)
 def test_a_larger_die_costs_more_than_in_proportion(area: float, more: float, node: float) -> None:
     small, large = die_cost(area, node), die_cost(area * more, node)
@@ -55,7 +54,6 @@ def test_a_larger_die_costs_more_than_in_proportion(area: float, more: float, no
         assert cost.usd.p05 <= cost.usd.estimate <= cost.usd.p95
 
 
-@settings(deadline=None)
 @given(st.floats(200.0, 800.0))
 def test_two_chiplets_cost_less_than_one_die(area: float) -> None:
     assert 2 * die_cost(area / 2, 7).usd.estimate < die_cost(area, 7).usd.estimate

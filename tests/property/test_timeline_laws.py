@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.composition.step.concurrency import ResourceShares, pair_s, slowdown, together_s
@@ -18,10 +18,11 @@ from silicast.composition.timeline.timeline import (
     total_wait_s,
 )
 from silicast.core.numerics import F64
+from tests.sampling import examples
 
 RESOURCES = tuple(ResourceShares.__dataclass_fields__)
 
-FEW = settings(max_examples=60, deadline=None)
+FEW = examples(60)
 durations = st.one_of(st.floats(0.001, 10.0), st.just(0.0))
 shares = st.floats(0.0, 1.0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.core.errors import SilicastError
@@ -14,6 +14,7 @@ from silicast.formats.chakra.schema import Attribute, ChakraNode, RankTrace
 from silicast.scenario.answer import Answer
 from silicast.scenario.answerer import answerer_for
 from silicast.scenario.decode import decode
+from tests.sampling import examples
 
 SIZES = st.one_of(
     st.integers(-1, 10), st.integers(0, 1 << 40), st.integers(-(1 << 63), (1 << 63) - 1)
@@ -61,7 +62,7 @@ def _answered(trace: ChakraTrace) -> Answer | None:
     return None
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(_nodes(), min_size=1, max_size=3), st.booleans())
 def test_a_trace_is_answered_or_refused(
     ranks: list[tuple[ChakraNode, ...]], in_groups: bool
@@ -78,7 +79,7 @@ def test_a_trace_is_answered_or_refused(
     assert total == round(answered.why["exposed_ms"] * 1e9) or total > 1 << 52
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(_nodes())
 def test_alike_ranks_that_do_not_talk_take_as_long_as_one(nodes: tuple[ChakraNode, ...]) -> None:
     alone = tuple(node for node in nodes if node.type not in (5, 6, 7))

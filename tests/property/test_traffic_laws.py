@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.scenario.decode import decode
@@ -18,6 +18,7 @@ from silicast.serving.traffic.requests import Content, Requests
 from silicast.serving.traffic.trace_files import read_trace
 from silicast.serving.traffic.trace_rows import BLOCK_TOKENS
 from silicast.serving.traffic.traffic import Prefixes, Turns, arrivals
+from tests.sampling import examples
 
 LENGTHS = st.one_of(
     st.integers(1, 5000),
@@ -88,7 +89,7 @@ def shared(content: Content | None, one: int, other: int) -> int:
 
 
 @given(workloads(), st.integers(0, 1 << 62))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_the_same_seed_gives_the_same_bytes(workload: dict[str, Any], seed: int) -> None:
     first, second = requests_of(workload, seed), requests_of(workload, seed)
     for name in ("arrival_ns", "input_tokens", "output_tokens", "after", "pause_ns"):
@@ -98,7 +99,7 @@ def test_the_same_seed_gives_the_same_bytes(workload: dict[str, Any], seed: int)
 
 
 @given(workloads(), st.integers(1, 90))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_more_requests_begin_with_the_same_ones(workload: dict[str, Any], more: int) -> None:
     if workload["arrival"]["kind"] in ("poisson", "gamma"):  # else all of them fill the same time
         workload = {**workload, "arrival": {**workload["arrival"], "exact_rate": False}}
@@ -109,7 +110,7 @@ def test_more_requests_begin_with_the_same_ones(workload: dict[str, Any], more: 
 
 
 @given(workloads())
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_a_prompt_holds_what_was_said_before_it(workload: dict[str, Any]) -> None:
     """Turn k + 1 is the prompt of turn k, its answer, and at least one token more."""
     requests = requests_of(workload)
@@ -143,7 +144,7 @@ def test_a_prompt_holds_what_was_said_before_it(workload: dict[str, Any]) -> Non
     st.integers(1, 3),
     st.integers(1, 60),
 )
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_prompts_share_what_tokens_say(
     sizes: list[tuple[int, int]], turns: int, groups: int, length: int
 ) -> None:
@@ -176,7 +177,7 @@ def test_prompts_share_what_tokens_say(
 
 
 @given(st.floats(0.1, 1e4), st.floats(0.1, 4.0), st.integers(0, 999), st.floats(1.1, 50.0))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_rates_scale_times_and_keep_the_pattern(
     rate: float, cv: float, seed: int, factor: float
 ) -> None:
@@ -191,7 +192,7 @@ def test_rates_scale_times_and_keep_the_pattern(
     st.lists(st.tuples(st.integers(1, 3000), st.integers(0, 2)), min_size=1, max_size=20),
     st.integers(0, 3),
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_blocks_of_a_trace_are_what_its_prompts_share(
     prompts: list[tuple[int, int]], apart: int
 ) -> None:

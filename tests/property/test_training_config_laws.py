@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.core.errors import SilicastError
 from silicast.formats.training_configs import read_training_config
 from silicast.formats.yaml_file import parse_yaml
+from tests.sampling import examples
 from tests.unit.formats.training_configs import samples as s
 from tests.unit.formats.training_configs.corpus import CORPUS
 
@@ -40,7 +41,7 @@ def _reads(**files: Any) -> dict[str, Any] | None:
 
 
 @pytest.mark.parametrize("kind", ["calculon", "simumax"])
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data())
 def test_a_changed_table_is_read_or_refused(kind: str, data: st.DataObject) -> None:
     tables = {
@@ -55,7 +56,7 @@ def test_a_changed_table_is_read_or_refused(kind: str, data: st.DataObject) -> N
         json.dumps(reads, allow_nan=False)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data())
 def test_a_changed_argument_is_read_or_refused(data: st.DataObject) -> None:
     words = s.SCRIPT.split(" ")
@@ -67,7 +68,7 @@ def test_a_changed_argument_is_read_or_refused(data: st.DataObject) -> None:
     assert reads is None or reads["workload"]["seq_len"] >= 1
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data())
 def test_a_changed_job_is_read_or_refused(data: st.DataObject) -> None:
     lines = s.JOB.splitlines()
@@ -84,7 +85,7 @@ TABLES = {
 }
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data())
 def test_a_changed_field_of_any_table_is_read_or_refused(data: st.DataObject) -> None:
     item = TABLES[data.draw(st.sampled_from(sorted(TABLES)))]
@@ -104,7 +105,7 @@ def test_a_changed_field_of_any_table_is_read_or_refused(data: st.DataObject) ->
 PYTHON = {name: item for name, item in CORPUS.items() if any(".py" in file for file in item.files)}
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.data())
 def test_a_changed_line_of_python_is_read_or_refused(data: st.DataObject) -> None:
     item = PYTHON[data.draw(st.sampled_from(sorted(PYTHON)))]

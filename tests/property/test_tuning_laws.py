@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.core.dtypes import recipe_for
@@ -13,13 +13,14 @@ from silicast.kernels.products.tile_times import Product, steps_of, tile_constan
 from silicast.learning.configuration_ranking import candidates_on, configured_s, ranked
 from silicast.scenario.run import reply_to
 from silicast.tuning.gain import product_causes
+from tests.sampling import examples
 
 DEVICES = ("A100", "A40", "H20", "H100", "L40S", "B200", "MI300X")
 SIZES = st.integers(1, 8192)
 
 
 @given(st.sampled_from(DEVICES), SIZES, SIZES, SIZES, st.sampled_from(("bf16", "fp8")))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_an_order_holds_every_configuration_once(
     device: str, m: int, n: int, k: int, dtype: str
 ) -> None:
@@ -36,7 +37,7 @@ def test_an_order_holds_every_configuration_once(
 
 
 @given(st.sampled_from(DEVICES), SIZES, SIZES, SIZES)
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_causes_of_every_configuration_add_up(device: str, m: int, n: int, k: int) -> None:
     result = ranked(Product.plain(m, n, k), find_device(device), recipe_for("bf16"))
     for position in result.order[:: max(len(result.order) // 5, 1)].tolist():
@@ -47,7 +48,7 @@ def test_causes_of_every_configuration_add_up(device: str, m: int, n: int, k: in
 
 
 @given(st.sampled_from(DEVICES), SIZES, SIZES, st.integers(1, 4096))
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_sparse_weights_never_make_a_product_slower(device: str, m: int, n: int, k: int) -> None:
     board, recipe, c = find_device(device), recipe_for("bf16"), tile_constants()
     dense = candidates_on("sweep", board, recipe)

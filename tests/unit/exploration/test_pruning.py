@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.exploration.pruning import prune
+from tests.sampling import seeds
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", seeds(50))
 def test_fifty_spaces_keep_the_exhaustive_optimum(seed: int) -> None:
     rng = np.random.default_rng(seed)
     count = int(rng.integers(2, 2001))

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_from, device_of, find_device, load_device_file
 from silicast.hardware.device import Device
 from silicast.hardware.device_file import build, decode_device, tabulate
+from tests.sampling import examples
 from tests.unit.hardware.tables import bent, refused, table
 
 
@@ -169,7 +170,7 @@ JSON_LIKE = st.recursive(
 PATHS = sorted({path for path, *_ in BAD} | {"aliases", "sources", "vendor", "execution_model"})
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(path=st.sampled_from(PATHS), value=JSON_LIKE.filter(lambda v: v is not None))
 def test_any_value_gives_a_device_or_one_clear_error(path: str, value: Any) -> None:
     made, error = _outcome(bent(path, value))
@@ -186,7 +187,7 @@ def test_any_value_gives_a_device_or_one_clear_error(path: str, value: Any) -> N
 TOP = ("name", "compute", "memory", "clocks", "power", "links", "sources", "aliases", "base", "x")
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(field=st.sampled_from(TOP), value=JSON_LIKE)
 def test_any_change_of_a_device_gives_a_device_or_one_clear_error(field: str, value: Any) -> None:
     made, error = _outcome({"base": "L4", field: value})

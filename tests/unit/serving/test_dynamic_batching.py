@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.core.errors import SilicastError
@@ -16,6 +16,7 @@ from silicast.serving.simulation.scheduler import Limits
 from silicast.serving.statistics.records import Records
 from silicast.serving.traffic.requests import Requests
 from tests.property.serving_cases import PlainPrices, ServingCase
+from tests.sampling import examples
 
 STEP_NS = 10_000_000
 PRICES = PlainPrices(
@@ -67,7 +68,7 @@ def test_a_preferred_batch_that_comes_to_be_ends_the_wait() -> None:
     st.lists(st.integers(0, 100_000_000), min_size=1, max_size=40),
     st.integers(1, 9), st.integers(0, 30_000), st.sampled_from(["", "1", "2"]),
 )  # fmt: skip
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_laws(arrivals: list[int], most: int, delay_us: int, preferred: str) -> None:
     if preferred and int(preferred) > most:
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.composition.engines.engine_options import POLICY_SWITCHES
@@ -22,6 +22,7 @@ from silicast.serving.simulation.scheduler import (
 )
 from silicast.serving.traffic.requests import Requests
 from tests.property.serving_cases import PlainPrices, ServingCase
+from tests.sampling import examples
 from tests.unit.serving.scheduler_laws import Engine, check_scheduler
 
 POLICIES = [name for name in policies() if not scheduler_named(name).one_pass]
@@ -30,14 +31,14 @@ POLICIES = [name for name in policies() if not scheduler_named(name).one_pass]
 
 @pytest.mark.parametrize("policy", POLICIES)
 @given(seed=st.integers(0, 1 << 30))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_laws_of_schedulers(policy: str, seed: int) -> None:
     check_scheduler(policy, seed)
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @given(seed=st.integers(0, 1 << 30))
-@settings(max_examples=15, deadline=None)
+@examples(15)
 def test_no_policy_knows_when_an_output_ends(policy: str, seed: int) -> None:
     """Until the first end, plans are the same whenever outputs will end."""
     early, late = Engine(policy, seed), Engine(policy, seed)

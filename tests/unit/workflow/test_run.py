@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.workflow.jobs import expanded
 from silicast.workflow.run import WorkflowRun, WorkflowTimes, critical_path_ns
 from silicast.workflow.stages import StageLoop, WorkflowGraph, WorkflowStage
 from silicast.workflow.stations.servers import ServerStation
+from tests.sampling import examples
 
 SECOND = 1_000_000_000
 
@@ -127,7 +128,7 @@ def graphs(draw: st.DrawFn) -> WorkflowGraph:
 
 
 @given(graphs(), st.integers(1, 6), st.integers(0, 3), st.integers(0, 2))
-@settings(max_examples=30, deadline=None)
+@examples(30)
 def test_every_job_runs_once_and_after_what_it_waits_for(
     graph: WorkflowGraph, items: int, concurrency: int, servers: int
 ) -> None:

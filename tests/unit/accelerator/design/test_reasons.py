@@ -11,9 +11,9 @@ from silicast.hardware.catalog import device_from
 from silicast.kernels.implementation import KernelTimes
 from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import Op, OpBatch, Variant
+from tests.sampling import seeds
 
 MATTERS = 0.05
-FEW = 5
 Stated = dict[str, Any]
 
 
@@ -100,9 +100,7 @@ def with_more(design: Stated, reasons: list[str]) -> Stated | None:
     return changed
 
 
-@pytest.mark.parametrize(
-    "seed", [n if n < FEW else pytest.param(n, marks=pytest.mark.full) for n in range(300)]
-)
+@pytest.mark.parametrize("seed", seeds(300, quick=5))
 def test_more_of_what_binds_helps(seed: int) -> None:
     design, sizes = drawn(seed)
     before = times(chip(**design), *sizes)

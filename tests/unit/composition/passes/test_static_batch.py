@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.composition.engines.engine import FusionTable, engine_index, find_engine
@@ -23,6 +23,7 @@ from silicast.hardware.host import Host
 from silicast.kernels.registry import implementation_for
 from silicast.workload.models.lookup import find_model
 from silicast.workload.transformers.plan import Plan
+from tests.sampling import examples
 
 
 def deployment(
@@ -152,7 +153,7 @@ def test_a_clock_limit_is_kept() -> None:
     assert max(capped.clock_hz) <= 1.0e9
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(
     lengths=st.lists(st.integers(1, 4000), min_size=1, max_size=12),
     steps=st.lists(st.integers(1, 500), min_size=1, max_size=6),

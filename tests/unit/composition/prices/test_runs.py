@@ -13,6 +13,7 @@ from silicast.composition.prices import step_price
 from silicast.composition.prices.decode_lengths import Lengths
 from silicast.composition.prices.step_price import RunPrice, StepPrice
 from silicast.composition.prices.stepper import Stepper
+from tests.sampling import seeds
 
 
 class _Steady:
@@ -43,7 +44,7 @@ class _Steady:
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_few_as_many(seed: int, asynchronous: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = 1 + seed % step_price.FEW
     clock = Stepper(_Steady(seed, asynchronous=asynchronous), now_ns=seed * 1_000)

@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.composition.engines.engine import find_engine
@@ -23,6 +23,7 @@ from silicast.composition.step.step import StepModel
 from silicast.core.numerics import F64
 from silicast.hardware.catalog import find_device
 from silicast.workload.models.lookup import find_model
+from tests.sampling import examples
 
 State = tuple[int, float, float]
 
@@ -140,7 +141,7 @@ def prices(model: str) -> StepPrices:
     return StepPrices(StepModel.from_deployment(where))
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.integers(1, 6), st.integers(16, 3000), st.integers(0, 20_000))
 def test_a_past_adds_time(count: int, new: int, past: int) -> None:
     for _, surface in prices("Qwen3-0.6B")._prefills:

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from silicast.composition.step import timer
+from tests.sampling import seeds
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(30))
 def test_few_rows_as_many(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = np.random.default_rng(seed)
     symbols = {name: draw.integers(0, 3, 20) for name in "abc"[: 1 + seed % 3]}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.core.errors import SilicastError
@@ -22,6 +22,7 @@ from silicast.scenario.answers.training.training_runs import TrainingRun, run_of
 from silicast.scenario.decode import decode
 from silicast.workload.models.lookup import find_model
 from silicast.workload.models.model import MoE
+from tests.sampling import examples
 
 MIXTRAL = find_model("Mixtral-8x7B")
 assert MIXTRAL.moe is not None
@@ -46,7 +47,7 @@ def of(routing: str, factor: float, tokens: int = 4096, *, padded: bool = False)
     return Capacity.from_routing(MOE, routing, tokens, 8, factor, padded=padded)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(
     st.sampled_from(ROUTINGS), st.floats(0.05, 20.0), st.integers(1, 10**6),
     st.sampled_from(((8, 2), (64, 6), (256, 8), (128, 1))),

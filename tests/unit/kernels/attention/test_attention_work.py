@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.core.numerics import I64
@@ -15,6 +15,7 @@ from silicast.kernels.attention.attention_work import (
     useful,
 )
 from silicast.workload.graphs.op import Op, Variant
+from tests.sampling import examples
 
 CAUSAL = (("causal", True),)
 
@@ -30,7 +31,7 @@ def seen(q: int, kv: int, window: int, token: int, *, causal: bool) -> range:
     return range(first, last if causal else first + min(window, kv) if window else kv)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(
     q=st.integers(1, 70),
     past=st.integers(0, 90),

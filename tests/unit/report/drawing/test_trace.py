@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ SCENARIOS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+@cache
 def traced(name: str) -> tuple[dict[str, Any], Any]:
     """The document of a scenario, and its answer."""
     scenario = decode({**SCENARIOS[name], "why": "full"})

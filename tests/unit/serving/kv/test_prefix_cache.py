@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.serving.kv.kv_pool import KvLayout
 from silicast.serving.simulation.scheduler import Limits, QueueGroup, SimulatedRequests
 from silicast.serving.traffic.requests import Content, Requests
 from tests.property.serving_cases import PlainPrices, ServingCase
+from tests.sampling import examples
 from tests.unit.serving.scheduler_laws import shared_prompts
 
 
@@ -154,7 +155,7 @@ class Naive:
 
 
 @given(seed=st.integers(0, 1 << 30), size=st.sampled_from([1, 4, 16]))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_the_tree_finds_what_a_table_of_hashes_finds(seed: int, size: int) -> None:
     rng = np.random.default_rng(seed)
     prompts = rng.integers(1, 150, 12)

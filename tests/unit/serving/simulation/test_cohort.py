@@ -10,6 +10,7 @@ import pytest
 from silicast.serving.kv.kv_pool import KvLayout
 from silicast.serving.simulation.cohort import Cohort
 from silicast.serving.simulation.group import SimulatedRequests
+from tests.sampling import seeds
 
 COUNT = 12
 BENT = KvLayout(8, 8, np.array([0, 64, 1 << 24]), np.array([0, 8_000, 9_000]))
@@ -43,7 +44,7 @@ def lacking(alone: list[Alone], members: list[int], layout: KvLayout, steps: int
 
 
 @pytest.mark.parametrize("layout", [KvLayout.plain(1), KvLayout.plain(16), BENT])
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_a_cohort_is_its_sequences(seed: int, layout: KvLayout) -> None:
     draw = np.random.default_rng(seed)
     alone = []

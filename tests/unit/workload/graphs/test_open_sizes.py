@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("torch", reason="PyTorch is not installed (make test-full)")
@@ -61,7 +61,6 @@ def test_what_has_no_value_is_refused(text: str, why: str) -> None:
         size_of(text, {"batch": 2})
 
 
-@settings(deadline=None)  # the first call loads the solver
 @given(
     st.integers(1, 10**6), st.integers(0, 10**6), st.integers(0, 1), st.integers(0, 2),
     st.sampled_from(ATOMS[1:]),

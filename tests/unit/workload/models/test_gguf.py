@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import silicast
@@ -17,6 +17,7 @@ from silicast.workload.models.counting import parameters, weight_bytes
 from silicast.workload.models.lookup import find_model
 from silicast.workload.transformers.plan import Plan
 from tests.gguf_file import F32, FACTS, HIDDEN, LAYERS, Q4_K, SHAPES, gguf_bytes, tiny_tensors
+from tests.sampling import examples
 
 BYTES_OF = {Q4_K: 144 / 256, 14: 210 / 256}
 WHOLE = gguf_bytes(FACTS, tiny_tensors())
@@ -113,7 +114,7 @@ def test_damaged_files_are_refused(tmp_path: Path, content: bytes, words: str) -
         find_model(written(tmp_path, content))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(end=st.integers(0, len(WHOLE) - 1))
 def test_every_file_that_is_cut_off_is_refused(tmp_path: Path, end: int) -> None:
     with pytest.raises(SilicastError):

@@ -1,7 +1,7 @@
 """Backward passes: the kernels that autograd launches, in its order."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.core.errors import SilicastError
@@ -14,6 +14,7 @@ from silicast.workload.models.lookup import find_model
 from silicast.workload.training.backward import Training, backward_graph, training_graph
 from silicast.workload.training.gradients import gradients
 from silicast.workload.transformers.decoder import build_graph
+from tests.sampling import examples
 
 BATCH, LENGTH = 2, 128
 
@@ -190,7 +191,7 @@ def test_sizes_that_are_symbols_are_named() -> None:
         gradients(node)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(batch=st.integers(1, 8), length=st.integers(16, 512))
 def test_backward_moves_at_least_what_the_weights_are(batch: int, length: int) -> None:
     model = find_model("GPT-2")

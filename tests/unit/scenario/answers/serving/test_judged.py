@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ CASE: dict[str, Any] = {
 }
 
 
+@cache
 def answered(**slo: float) -> Any:
     return silicast.predict({**CASE, "workload": {**CASE["workload"], "slo": slo}}).metrics
 

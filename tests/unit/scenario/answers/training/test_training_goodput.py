@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.core.errors import SilicastError
@@ -20,6 +20,7 @@ from silicast.scenario.answers.training.training_goodput import lost
 from silicast.scenario.answers.training.training_runs import TrainingRun, run_of
 from silicast.scenario.decode import Scenario, decode
 from silicast.scenario.run import reply_to
+from tests.sampling import examples
 
 X4 = Path(__file__).parents[4] / "scenarios" / "x4.toml"
 STEP = Quantity(1.0, 0.8, 1.3)
@@ -110,7 +111,7 @@ def test_a_search_answers_them_too() -> None:
     assert set(reply.metrics) >= OWN
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     st.floats(1.0, 1e7), st.floats(1.1, 50.0), st.floats(0.0, 600.0), st.floats(0.0, 3600.0),
     st.floats(60.0, 1e5), st.integers(0, 3),
@@ -142,7 +143,7 @@ def test_without_failures_and_checkpoints_all_time_is_useful() -> None:
     assert answered(failures=free)["goodput"].estimate == pytest.approx(1.0, abs=1e-9)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(
     st.sampled_from([1, 2]), st.floats(0.0, 1.0), st.floats(1.0, 10.0), st.floats(1.0, 2.0),
 )  # fmt: skip

@@ -1,0 +1,43 @@
+"""How many cases tests draw: few in `make test`, all in `make test-full`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+FULL = bool(os.environ.get("SILICAST_FRESH_CASES"))
+"""Whether this is `make test-full`, which sets the variable."""
+PART = 4
+"""`make test` draws one case of so many."""
+FEWEST = 10
+"""Fewer than these are not reduced."""
+
+
+def number(count: int) -> int:
+    """Of random cases, where `make test-full` draws so many.
+
+    >>> number(8) if FULL else number(100)
+    25
+    """
+    return count if FULL else max(min(count, FEWEST), count // PART)
+
+
+def examples(count: int = 100, **more: Any) -> settings:
+    """Settings of a Hypothesis test of so many cases."""
+    return settings(max_examples=number(count), **more)
+
+
+def seeds(count: int, quick: int | None = None) -> list[Any]:
+    """Parameters 0, 1, ...: `make test` takes the first ones, so many as ``quick`` says."""
+    first = max(min(count, FEWEST), count // PART) if quick is None else quick
+    return full_after(first, range(count))
+
+
+def full_after(first: int, items: Sequence[Any]) -> list[Any]:
+    """Parameters of which only the first ones run in `make test`."""
+    more = [pytest.param(each, marks=pytest.mark.full) for each in items[first:]]
+    return [*items[:first], *more]
