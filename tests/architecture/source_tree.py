@@ -47,6 +47,12 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
+@cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    """Every node of a file's syntax tree."""
+    return tuple(ast.walk(tree_of(path)))
+
+
 def broken(rule: Callable[[Path], Iterator[str]], files: Iterable[Path] = ()) -> list[str]:
     """What breaks a rule, a line each: the file and what the rule says of it.
 

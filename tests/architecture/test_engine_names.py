@@ -12,7 +12,7 @@ import pytest
 
 from silicast.core.compiled import names_of
 from silicast.workload.libraries.catalog import ANY
-from tests.architecture.source_tree import broken, layer_of, source_files, tree_of
+from tests.architecture.source_tree import broken, layer_of, nodes_of, source_files, tree_of
 
 MODELS = ("kernels", "communication", "composition", "scenario")
 """Packages that look up in the catalog what an engine or library does."""
@@ -98,7 +98,7 @@ def test_no_engine_or_library_is_named() -> None:
 
 
 def compares_a_release(path: Path) -> Iterator[str]:
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         where = f"line {getattr(node, 'lineno', 1)}"
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             if RELEASE.fullmatch(node.value):

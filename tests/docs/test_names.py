@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 
-from tests.architecture.source_tree import source_files, tree_of
+from tests.architecture.source_tree import nodes_of, source_files, tree_of
 
 AT_MOST = {
     "found": 9, "place": 16, "places": 42, "said": 17, "of": 42, "own": 44, "kept": 22,
@@ -40,7 +40,7 @@ def names_in(tree: ast.AST) -> Counter[str]:
 def test_names_say_what_they_hold() -> None:
     counts: Counter[str] = Counter()
     for path in source_files():
-        counts += names_in(tree_of(path))
+        counts.update(names_in(tree_of(path)))
     grown = {name: counts[name] for name, most in AT_MOST.items() if counts[name] > most}
     assert not grown, f"name the thing instead (row, position, message, remaining, ...): {grown}"
 
@@ -49,7 +49,7 @@ def test_classes_have_names_of_their_own() -> None:
     classes = Counter(
         node.name
         for path in source_files()
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.ClassDef)
     )
     assert sum(count for count in classes.values() if count > 1) <= SHARED_CLASSES_AT_MOST
