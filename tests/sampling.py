@@ -37,6 +37,11 @@ def seeds(count: int, quick: int | None = None) -> list[Any]:
     return full_after(first, range(count))
 
 
+def share(items: Sequence[Any], turn: int, parts: int = 3) -> Sequence[Any]:
+    """One of so many parts of some devices in `make test`, another one for the next ``turn``."""
+    return items if FULL else items[turn % parts :: parts]
+
+
 def full_after(first: int, items: Sequence[Any]) -> list[Any]:
     """Parameters of which only the first ones run in `make test`."""
     more = [pytest.param(each, marks=pytest.mark.full) for each in items[first:]]

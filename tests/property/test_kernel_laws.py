@@ -9,6 +9,7 @@ from silicast.hardware.device import Device
 from silicast.kernels.check import check_kernel
 from silicast.kernels.registry import families, implementation_for
 from silicast.workload.graphs.op import Variant
+from tests.sampling import share
 
 DEVICES: list[Device] = [
     device
@@ -20,11 +21,11 @@ FEW = [
 ]
 
 
-@pytest.mark.parametrize("family", families())
-def test_battery(family: str) -> None:
+@pytest.mark.parametrize(("turn", "family"), enumerate(families()))
+def test_battery(turn: int, family: str) -> None:
     model = implementation_for(family, "simt")
     assert model is not None
-    assert check_kernel(model, FEW, draws=300, scalar_rows=3) >= 150
+    assert check_kernel(model, share(FEW, turn), draws=300, scalar_rows=3) >= 150
 
 
 @pytest.mark.parametrize(

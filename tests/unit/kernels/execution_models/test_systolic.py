@@ -17,6 +17,7 @@ from silicast.kernels.execution_models.systolic import (
 from silicast.kernels.registry import families, implementation_for
 from silicast.learning.dispatch import times
 from silicast.workload.graphs.op import Op, Variant
+from tests.sampling import share
 
 DEVICES: list[Device] = [
     device
@@ -102,12 +103,12 @@ def test_a_format_without_a_rate_is_refused() -> None:
         systolic_rates(find_device("TPU v4"), "fp8")
 
 
-@pytest.mark.parametrize("family", families("systolic"))
-def test_battery(family: str) -> None:
+@pytest.mark.parametrize(("turn", "family"), enumerate(families("systolic")))
+def test_battery(turn: int, family: str) -> None:
     model = implementation_for(family, "systolic")
     assert model is not None
     assert model.execution_model == "systolic"
-    assert check_kernel(model, DEVICES[::3], draws=200, scalar_rows=2) >= 100
+    assert check_kernel(model, share(DEVICES[::3], turn), draws=200, scalar_rows=2) >= 100
 
 
 def test_every_simt_family_exists() -> None:
