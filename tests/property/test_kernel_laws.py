@@ -21,7 +21,7 @@ FEW = [
 ]
 
 
-@pytest.mark.parametrize(("turn", "family"), enumerate(families()))
+@pytest.mark.parametrize(("turn", "family"), list(enumerate(families())))
 def test_battery(turn: int, family: str) -> None:
     model = implementation_for(family, "simt")
     assert model is not None

@@ -103,7 +103,7 @@ def test_a_format_without_a_rate_is_refused() -> None:
         systolic_rates(find_device("TPU v4"), "fp8")
 
 
-@pytest.mark.parametrize(("turn", "family"), enumerate(families("systolic")))
+@pytest.mark.parametrize(("turn", "family"), list(enumerate(families("systolic"))))
 def test_battery(turn: int, family: str) -> None:
     model = implementation_for(family, "systolic")
     assert model is not None

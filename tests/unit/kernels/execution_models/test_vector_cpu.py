@@ -126,7 +126,7 @@ def test_a_block_of_queries_reads_only_the_keys_of_its_window() -> None:
         assert some.estimate_s < 0.02 * every.estimate_s  # pairs: 0.4 % (causal 0.8 %) of all
 
 
-@pytest.mark.parametrize(("turn", "family"), enumerate(families("vector_cpu")))
+@pytest.mark.parametrize(("turn", "family"), list(enumerate(families("vector_cpu"))))
 def test_battery(turn: int, family: str) -> None:
     model = implementation_for(family, "vector_cpu")
     assert model is not None
