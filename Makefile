@@ -99,12 +99,12 @@ format: $(DEV)
 	$(BIN)/ruff check --fix .
 
 # Types take a core for a minute and a half: they are checked beside the tests. Tests of a file share
-# what they read: one worker runs them.
+# what they read: one worker runs them, in the order of the files, which ends with short doctests.
 test: $(DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	@{ $(BIN)/mypy >$(VENV)/mypy.log 2>&1; echo $$? >$(VENV)/mypy.status; } & \
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not full'; tests=$$?; wait; \
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not full'; tests=$$?; wait; \
 	if test "$$(cat $(VENV)/mypy.status)" != 0; then cat $(VENV)/mypy.log; exit 1; fi; exit $$tests
 
 test-full: $(FULL) $(if $(PART),,lint)

@@ -18,12 +18,17 @@ FEWEST = 10
 
 
 def number(count: int) -> int:
-    """Of random cases, where `make test-full` draws so many.
+    """Of random cases, where `make test-full` draws so many."""
+    return count if FULL else reduced(count)
 
-    >>> number(8) if FULL else number(100)
-    25
+
+def reduced(count: int) -> int:
+    """What `make test` draws where `make test-full` draws so many.
+
+    >>> reduced(8), reduced(30), reduced(100)
+    (8, 10, 25)
     """
-    return count if FULL else max(min(count, FEWEST), count // PART)
+    return max(min(count, FEWEST), count // PART)
 
 
 def examples(count: int = 100, **more: Any) -> settings:
@@ -33,16 +38,11 @@ def examples(count: int = 100, **more: Any) -> settings:
 
 def seeds(count: int, quick: int | None = None) -> list[Any]:
     """Parameters 0, 1, ...: `make test` takes the first ones, so many as ``quick`` says."""
-    first = max(min(count, FEWEST), count // PART) if quick is None else quick
-    return full_after(first, range(count))
+    first = reduced(count) if quick is None else quick
+    more = [pytest.param(seed, marks=pytest.mark.full) for seed in range(first, count)]
+    return [*range(first), *more]
 
 
 def share(items: Sequence[Any], turn: int, parts: int = 3) -> Sequence[Any]:
     """One of so many parts of some devices in `make test`, another one for the next ``turn``."""
     return items if FULL else items[turn % parts :: parts]
-
-
-def full_after(first: int, items: Sequence[Any]) -> list[Any]:
-    """Parameters of which only the first ones run in `make test`."""
-    more = [pytest.param(each, marks=pytest.mark.full) for each in items[first:]]
-    return [*items[:first], *more]
