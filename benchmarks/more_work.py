@@ -1,11 +1,13 @@
 """Pairs of kernels of which one has more work, or more cores: how often more takes less time.
 
-    python -m benchmarks.more_work [PAIRS] [--seed N] [-o FILE]
+    python -m benchmarks.more_work [PAIRS] [--seed N] [--grow clock] [-o FILE]
 
 A pair is one op with a size grown (by one unit, a tenth, a half, or to twice) on one device, or one
-op on a board and on the same with more cores; time and energy of both are compared. Devices,
+op on a board and on the same with more cores; time and energy of both are compared. `--grow` draws
+pairs of boards only: with more cores, a higher `limits.clock_mhz`, a higher `limits.power_w`, or a
+higher clock that the device itself states. Devices,
 families, formats, libraries and sizes are drawn from fixed seeds. Libraries choose kernels in
-steps, so that a measured kernel may dip too; dips over 2 % and over 5 % are counted. A quarter of
+steps, so that a measured kernel may dip too; dips over 0.1, 2 and 5 % are counted. A quarter of
 the draws leave the learned corrections out: a dip of theirs is the analytic model's.
 """
 
@@ -22,20 +24,23 @@ import numpy as np
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
-from silicast.hardware.catalog import device_index
+from silicast.hardware.catalog import device_from, device_index
 from silicast.hardware.device import Device
 from silicast.hardware.partitions import fewer_cores
 from silicast.kernels.physics.energy import kernel_energy
 from silicast.kernels.registry import implementation_for
 from silicast.learning.tiers import Evidence, kernel_times
+from silicast.scenario.resolve import limited
+from silicast.scenario.schema import LimitsTable
 from silicast.workload.graphs.op import OpBatch, Variant
 
 PAIRS, ROWS = 10_000, 8
-RESULT = Path(__file__).parent / "results" / "more_work.json"
-DIPS = (0.02, 0.05)
+RESULTS = Path(__file__).parent / "results"
+DIPS = (0.001, 0.02, 0.05)
 GROWN = (0.0, 0.1, 0.5, 1.0)
 """By what share a size grows; 0 = by one."""
-CORES = "cores"
+CORES, CLOCK, POWER, BASE_CLOCK = BOARDS = ("cores", "clock", "power", "base_clock")
+"""What a board may have more of."""
 WORST = 20
 LIBRARIES = ("", "", "cublas", "torch", "vllm", "sglang", "trtllm")
 HEADS = ((8, 8), (16, 2), (32, 8), (64, 8), (40, 8), (64, 4), (8, 1))
@@ -82,6 +87,16 @@ FAMILIES: Mapping[str, Grown] = {
         ("tokens", "hidden", "intermediate"),
         ("bf16", "fp16", "fp8"),
     ),
+    "conv2d": Grown(
+        {
+            "batch": (1, 256, 1),
+            "in_channels": (16, 1024, 16),
+            "out_channels": (16, 1024, 16),
+            "height": (7, 224, 1),
+        },
+        ("batch", "in_channels", "out_channels", "height"),
+        together={"height": "width"},
+    ),
     "mla_decode": Grown(
         {"batch": (1, 256, 1), "kv_len": (64, 32768, 1)}, ("batch", "kv_len"), ("bf16",)
     ),
@@ -95,6 +110,7 @@ FAMILIES: Mapping[str, Grown] = {
 }
 GIVEN: Mapping[str, Mapping[str, int]] = {
     "moe": {"experts": 64, "topk": 8},
+    "conv2d": {"kernel": 3, "stride": 1, "padding": 1},
     "mla_decode": {
         "q_len": 1,
         "num_heads": 16,
@@ -184,8 +200,48 @@ def with_cores(device: Device, times: float) -> Device:
     )
 
 
-def dips(pairs: int, seed: int, devices: tuple[Device, ...]) -> list[dict[str, Any]]:
-    """One record a pair: by what share of the time and energy of less work more takes less."""
+def pair_of_boards(device: Device, name: str, draw: np.random.Generator) -> tuple[Device, Device]:
+    """A board and one that has more of something.
+
+    Raises:
+        SilicastError: no such board runs, or it has no limit of power.
+    """
+    if name == CORES:
+        other = with_cores(device, draw.uniform(0.5, 2.0))
+        return (other, device) if other.cores < device.cores else (device, other)
+    low, high = np.sort(draw.uniform(0.35, 1.2, 2))
+    if name == BASE_CLOCK:
+        return with_clock(device, float(low)), with_clock(device, float(high))
+    if name == POWER:
+        if device.power_cap_w is None:
+            raise SilicastError(f"{device.name} has no limit of power")
+        limits = [LimitsTable(power_w=share * device.power_cap_w) for share in (low, high)]
+    else:
+        mhz = device.clocks.boost_hz / 1e6
+        limits = [LimitsTable(clock_mhz=share * mhz) for share in (low, high)]
+    return limited(device, limits[0]), limited(device, limits[1])
+
+
+def with_clock(device: Device, share: float) -> Device:
+    """A board whose stated clocks are a share of those of its base."""
+    clocks = device.clocks
+    table = {"boost_mhz": share * clocks.boost_hz / 1e6, "max_mhz": share * clocks.max_hz / 1e6}
+    if clocks.base_hz:
+        table["base_mhz"] = min(clocks.base_hz, share * clocks.boost_hz) / 1e6
+    return device_from({"base": device.name, "clocks": table})
+
+
+def dips(
+    pairs: int, seed: int, devices: tuple[Device, ...], more_of: str | None = None
+) -> list[dict[str, Any]]:
+    """One record a pair: by what share of the time and energy of less work more takes less.
+
+    Args:
+        pairs: how many.
+        seed: of the draws.
+        devices: of which one is drawn.
+        more_of: one of `BOARDS`: only pairs of boards that differ in it.
+    """
     draw = np.random.default_rng(seed)
     records: list[dict[str, Any]] = []
     for question in questions(draw, devices):
@@ -193,7 +249,7 @@ def dips(pairs: int, seed: int, devices: tuple[Device, ...]) -> list[dict[str, A
             break
         sizes = drawn_sizes(draw, question.family)
         names = FAMILIES[question.family].dims
-        name = (*names, CORES)[draw.integers(len(names) + 1)]
+        name = more_of or (*names, CORES)[draw.integers(len(names) + 1)]
         try:
             grown, times, dip, of_energy = compared(question, sizes, name, draw)
         except SilicastError:
@@ -225,24 +281,30 @@ def compared(
     question: Question, sizes: Sizes, name: str, draw: np.random.Generator
 ) -> tuple[I64, F64, F64, F64]:
     """What a size, or the cores, grow to; the times of less, and by what share more work takes less
-    time and energy, or more cores more time, 0 where nothing is known; shape (rows,).
+    time and energy, or a board with more more time, 0 where nothing is known; shape (rows,).
 
     Raises:
         SilicastError: the device cannot run them.
     """
-    less_s, less_j = question.answer(sizes)
     none = np.zeros(ROWS)
-    if name == CORES:
-        other = with_cores(question.device, draw.uniform(0.5, 2.0))
-        more_s, _ = question.answer(sizes, other)
-        if other.cores < question.device.cores:
-            less_s, more_s = more_s, less_s
-        cores = max(other.cores, question.device.cores)
-        return np.full(ROWS, cores), less_s, 1.0 - less_s / more_s, none
+    if name in BOARDS:
+        less, more = pair_of_boards(question.device, name, draw)
+        (less_s, _), (more_s, _) = question.answer(sizes, less), question.answer(sizes, more)
+        return np.full(ROWS, amount(more, name)), less_s, 1.0 - less_s / more_s, none
+    less_s, less_j = question.answer(sizes)
     grown = grown_sizes(sizes, question.family, name, GROWN[draw.integers(len(GROWN))])
     more_s, more_j = question.answer(grown)
     of_energy = none if less_j is None or more_j is None else 1.0 - more_j / less_j
     return grown[name], less_s, 1.0 - more_s / less_s, of_energy
+
+
+def amount(device: Device, name: str) -> int:
+    """Cores, MHz or watts of a board."""
+    if name == CORES:
+        return device.cores
+    if name == POWER:
+        return round(device.power_cap_w or 0.0)
+    return round(device.clocks.max_hz / 1e6)
 
 
 def summary(records: list[dict[str, Any]]) -> dict[str, Any]:
@@ -253,8 +315,8 @@ def summary(records: list[dict[str, Any]]) -> dict[str, Any]:
         of_energy = np.array([row["energy_dip"] or 0.0 for row in rows])
         return {
             "pairs": len(rows),
-            **{f"time_over_{dip:.0%}": int((of_time > dip).sum()) for dip in DIPS},
-            **{f"energy_over_{dip:.0%}": int((of_energy > dip).sum()) for dip in DIPS},
+            **{f"time_over_{dip:.3g}": int((of_time > dip).sum()) for dip in DIPS},
+            **{f"energy_over_{dip:.3g}": int((of_energy > dip).sum()) for dip in DIPS},
             "worst": round(float(of_time.max()), 4),
             "worst_energy": round(float(of_energy.max()), 4),
         }
@@ -272,9 +334,9 @@ def summary(records: list[dict[str, Any]]) -> dict[str, Any]:
         "kinds": by("kind"),
         "families": by("family", "grown"),
         "devices": {
-            name: each for name, each in by("device").items() if each[f"time_over_{DIPS[1]:.0%}"]
+            name: each for name, each in by("device").items() if each[f"time_over_{DIPS[-1]:.3g}"]
         },
-        "worst": worst[:WORST],
+        "worst": [row for row in worst[:WORST] if max(row["dip"], row["energy_dip"] or 0.0) > 0.0],
     }
 
 
@@ -283,15 +345,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("pairs", nargs="?", type=int, default=PAIRS)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("-o", "--output", type=Path, default=RESULT)
+    parser.add_argument("--grow", choices=BOARDS, help="only pairs of boards that differ in this")
+    parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
+    name = f"more_work_{options.grow}.json" if options.grow else "more_work.json"
     index = device_index()
     devices = tuple(index.get(name) for name in index.names)
-    table = summary(dips(options.pairs, options.seed, devices))
+    table = summary(dips(options.pairs, options.seed, devices, options.grow))
     for group in ("all", "learned", "kinds", "families"):
         print(group, *_lines(table[group] if group != "all" else {"": table[group]}), sep="\n")
     print("worst", *table["worst"], sep="\n  ")
-    options.output.write_text(json.dumps(table, indent=1) + "\n")
+    output = options.output or RESULTS / name
+    output.write_text(json.dumps(table, indent=1) + "\n")
 
 
 def _lines(table: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
