@@ -12,13 +12,9 @@ from tests.architecture.source_tree import ROOT
 from tests.docs.cli_page import PAGE
 from tests.docs.cli_page import page as cli_page
 from tests.docs.console import Shell, matches, pages, steps
-from tests.sampling import FULL
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
-
-SIMULATED = "silicast capacity"
-"""Simulates a deployment for many seconds: only in `make test-full`."""
 
 every_page = pytest.mark.parametrize("page", pages(), ids=lambda p: str(p.relative_to(ROOT)))
 
@@ -27,8 +23,6 @@ every_page = pytest.mark.parametrize("page", pages(), ids=lambda p: str(p.relati
 def test_console_examples_print_what_the_page_shows(page: Path, tmp_path: Path) -> None:
     shell = Shell(tmp_path)
     for step in steps(page.read_text(encoding="utf-8")):
-        if step.command.startswith(SIMULATED) and not FULL:
-            continue
         actual = shell.run(step)
         assert matches(step.expected, actual), (
             f"line {step.line}: $ {step.command}\nprints\n{actual}\n"
