@@ -74,6 +74,8 @@ class MappingCost:
     @cached_property
     def energy_pj(self) -> F64:
         total = self.compute_pj + self.hop_pj
+        if self.architecture.every_cycle:
+            total = total + self.cycles * self.architecture.cycle_pj
         for level in range(self.access_pj.shape[0]):
             for tensor in range(self.access_pj.shape[1]):
                 total = total + self.access_pj[level, tensor]
