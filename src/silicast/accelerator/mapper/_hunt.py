@@ -14,10 +14,10 @@ from silicast.accelerator.counting.cost import (
     MappingRank,
     Objective,
     cost,
-    time_gap,
     value_of,
 )
 from silicast.accelerator.counting.einsum import Einsum
+from silicast.accelerator.counting.least_time import time_gap
 from silicast.accelerator.counting.mapping import Keep, MappingBatch, default_keep, keep_patterns
 from silicast.accelerator.design.architecture import Architecture
 from silicast.accelerator.mapper._facts import EinsumFacts
