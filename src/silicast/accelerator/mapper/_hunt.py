@@ -284,7 +284,7 @@ class Hunt:
             if self.best is None:
                 self.budget.left = min(self.budget.left + self.reserve, self.allowed)
             self.rank, self.best = result.rank, result.batch
-            if self.objective == "latency":
+            if self.objective == "latency" and not self.arch.knows_zeros:
                 gap = time_gap(cost(self.einsum, self.arch, self.best))
                 self.bound = max(self.bound, self.value * (1.0 - gap))
 
