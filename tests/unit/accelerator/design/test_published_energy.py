@@ -9,6 +9,7 @@ import pytest
 from silicast.accelerator.counting.cost import cost
 from silicast.accelerator.counting.einsum import matmul
 from silicast.accelerator.counting.mapping import MappingBatch
+from silicast.accelerator.design.architecture import FanOut
 from silicast.accelerator.design.architecture_file import all_wrong, build, find_design
 from silicast.accelerator.design.architecture_text import table_of
 from silicast.accelerator.design.published_energy import busy_pj, published_shares
@@ -93,7 +94,9 @@ def test_kernels_of_a_design_draw_it_and_say_what_is_still_left_out() -> None:
 def test_a_word_takes_what_a_bit_does_over_the_stated_length_of_wire() -> None:
     """16 bits over 0.5 mm at 40 nm: 310 pJ / 256 bits / 10 mm, times 8."""
     design = build(chip(node_nm=40, array={"hop_mm": 0.5})).architecture
-    assert design.nodes[2].hop_pj == pytest.approx(310 / 2560 * 8)
+    array = design.nodes[2]
+    assert isinstance(array, FanOut)
+    assert array.hop_pj == pytest.approx(310 / 2560 * 8)
     for more in ({}, {"node_nm": 40, "array": {"hop_mm": 0.5, "hop_pj": 1.0}}):
         wrong = all_wrong(chip(**{"array": {"hop_mm": 0.5}, **more}))
         assert [error.field for error in wrong] == ["array.hop_mm"]
