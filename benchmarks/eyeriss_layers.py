@@ -52,7 +52,7 @@ def row(cost: MappingCost) -> dict[str, Any]:
     passes = float(moved.updates[1, outputs, 0] / moved.distinct[1, outputs, 0])
     channels = einsum.bounds["C"]
     cycle_pj = _chip_pj(cost) / float(cost.cycles[0])
-    rest = with_every_cycle(cost.architecture, "published", "published")
+    clocked = with_every_cycle(cost.architecture, "published", "published")
     return {
         "ms": _ms(float(cost.cycles[0]), clock),
         "filters_ms": _ms(waits, clock),
@@ -62,7 +62,7 @@ def row(cost: MappingCost) -> dict[str, Any]:
         "dram_mb": round(float((moved.reads[0] + moved.updates[0]).sum()) * 2 / 1e6, 1),
         "channels_in_a_pass": round(channels / passes, 1),
         "counted_mw": round(cycle_pj * clock * 1e-9, 1),
-        "drawn_mw": round((cycle_pj + rest.cycle_pj) * clock * 1e-9, 1),
+        "drawn_mw": round((cycle_pj + clocked.cycle_pj) * clock * 1e-9, 1),
     }
 
 
