@@ -185,8 +185,8 @@ def traffic_table(cost: MappingCost) -> RenderableType:
             )
     leak = float(cost.leak_pj.sum())
     cycles = float(cost.cycles[0])
-    every_cycle = [(name.replace("_", " "), pj * cycles) for name, pj in cost.architecture.every_cycle]
-    for name, value in (("compute", float(cost.compute_pj[0])), ("leakage", leak), *every_cycle):
+    clocked = ((n.replace("_", " "), pj * cycles) for n, pj in cost.architecture.every_cycle)
+    for name, value in (("compute", float(cost.compute_pj[0])), ("leakage", leak), *clocked):
         rows.append([name, "", "", "", "", rounded(value / 1e6), f"{value / total:.1%}"])
     columns = {
         "level": "left",
