@@ -43,6 +43,8 @@ class Part:
         kind: "pipe" = what a kernel waits for, "host" = the host's own work, "" = work of the
             device.
         work: of a pipe: bytes or operations that it moves or computes; 0 = not known.
+        also_bound_by: what binds it besides ``bound_by``, with the share of its time that this
+            adds; 0 = it overlaps with the first, and is nearly as busy.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Part:
     ceiling_ps: int = 0
     kind: str = ""
     work: float = 0.0
+    also_bound_by: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
         if self.children and sum(child.exposed_ps for child in self.children) != self.exposed_ps:

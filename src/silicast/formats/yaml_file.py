@@ -22,6 +22,12 @@ MAX_BYTES = 16 << 20
 MERGE = "<<"
 
 _TEMPLATE = re.compile(r"\{\{|\{%")
+_DEFAULT = re.compile(
+    r"^\{%-?[ ]*set[ ]+(\w+)[ ]*=[ ]*\1[ ]*\|[ ]*default\("
+    r"""(?:"([^"'{}]*)"|'([^"'{}]*)'|([-+.\w]+))\)[ ]*-?%\}[ ]*$""",
+    re.MULTILINE,
+)
+_USE = re.compile(r"\{\{[ ]*(\w+)[ ]*\}\}")
 _INT = re.compile(r"[-+]?\d{1,4000}$")
 _FLOAT = re.compile(r"[-+]?(\d+\.?\d*([eE][-+]?\d+)?|\.\d+([eE][-+]?\d+)?)$")
 _WORDS: dict[str, Any] = {
@@ -58,9 +64,14 @@ def parse_yaml(
             deeply or too large with its aliases written out; names the line. Kind "unsupported"
             where PyYAML is not installed.
 
+    Variables of a template that are defaults alone are put in:
+
+    >>> parse_yaml('{% set size=size | default("2") %}\na: {{size}}')
+    {'a': 2}
     >>> parse_yaml("a: &x {b: 1e-9}\nc: [*x, yes, !Tag '2']")
     {'a': {'b': 1e-09}, 'c': [{'b': 1e-09}, 'yes', '2']}
     """
+    text = _with_defaults(text)
     for number, line in enumerate(text.splitlines(), 1):
         if _TEMPLATE.search(line):
             raise unsupported(
@@ -70,6 +81,17 @@ def parse_yaml(
                 file=file,
             )
     return _TreeBuilder(file, repeated, tag_key).document(_events(text, file))
+
+
+def _with_defaults(text: str) -> str:
+    """The text with what its template sets by default, as lines of their own at its outside."""
+    defaults = {
+        match[1]: match[2] or match[3] or match[4] or "" for match in _DEFAULT.finditer(text)
+    }
+    if not defaults:
+        return text
+    plain = _DEFAULT.sub("", text)
+    return _USE.sub(lambda match: defaults.get(match[1], match[0]), plain)
 
 
 def _events(text: str, file: str) -> Iterator[Any]:

@@ -260,6 +260,11 @@ class Structure(ABC):
 
     @property
     @abstractmethod
+    def uncounted(self) -> tuple[str, ...]:
+        """What draws power on every chip and has no energy here, such as a clock tree."""
+
+    @property
+    @abstractmethod
     def energy_log_sd(self) -> float:
         """Log standard deviation of the error of energies."""
 

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import NO_BOUND, Implementation, KernelTimes
+from silicast.kernels.implementation import Implementation, KernelTimes
+from silicast.kernels.limits import NO_BOUND
 from silicast.workload.graphs.op import Dim, Op, OpBatch, Variant
 
 DTYPES = ("bf16", "fp16", "fp32")

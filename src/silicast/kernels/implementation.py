@@ -22,6 +22,7 @@ from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.core.prediction import Z90, Domain, Tier
 from silicast.hardware.device import Device
 from silicast.kernels.in_blocks import cuts, in_blocks, joined, on_arrays, one_row
+from silicast.kernels.limits import Also, also_bound_by, bound_by
 from silicast.kernels.physics import power
 from silicast.kernels.physics.constants import has_physics, is_measured
 from silicast.kernels.physics.formats import with_format
@@ -40,13 +41,6 @@ from silicast.kernels.physics.measured_range import (
 from silicast.kernels.physics.unseen import SEEN, Unseen, unseen_errors, was_measured
 from silicast.kernels.row_devices import RowDevices
 from silicast.workload.graphs.op import Op, OpBatch, Variant
-
-NO_BOUND = frozenset(
-    ("launch", "power", "traffic", "vector", "units", "array_fill", "ramp", "chip_memory")
-)
-"""Resources that a kernel waits for and that set no bound on how quickly its work can be done:
-what a mapping onto a design makes of it, another could do without."""
-
 
 ROWS_OF_CLOCKS = 1024
 """Ops at clocks of their own that are analysed together."""
@@ -85,7 +79,7 @@ class Analysis(Struct, frozen=True):
             compulsory bytes over peak bandwidth for the stated cache state.
         resource_s: resource ("tensor", "fma", "xu", "dram", "l2", "launch", ...) -> time that the
             resource alone would need at its bound rate; their maximum is the bound, those of
-            :data:`NO_BOUND` aside.
+            :data:`~.limits.NO_BOUND` aside.
         demand: see :class:`Demand`.
         features: dimensionless numbers for learned corrections.
         choice: what the configuration layer expects the library to run, one label per row or
@@ -170,12 +164,15 @@ class KernelTimes(Struct, frozen=True):
 
     def bound_by(self) -> list[str]:
         """The resource that sets the bound, or "power" where its limit needs more, per row."""
-        resource_s = self.analysis.resource_s
-        names = [name for name in resource_s if name != "launch"]
-        if not isinstance(self.estimate_s, np.ndarray):
-            return [max(names, key=resource_s.__getitem__)]
-        table = np.stack([resource_s[name] for name in names])
-        return [names[i] for i in np.argmax(table, axis=0).tolist()]
+        return bound_by(self.analysis.resource_s, self._rows)
+
+    def also_bound_by(self) -> list[Also]:
+        """What binds besides, per row: see :func:`~.limits.also_bound_by`."""
+        return also_bound_by(self.analysis.resource_s, self.analysis.time_s, self._rows)
+
+    @property
+    def _rows(self) -> int:
+        return len(self.estimate_s) if isinstance(self.estimate_s, np.ndarray) else 1
 
 
 class Implementation(ABC):

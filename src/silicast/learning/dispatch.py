@@ -18,6 +18,7 @@ from silicast.core.errors import unmodelled
 from silicast.core.prediction import Domain, Quantity, Tier
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Implementation, KernelTimes
+from silicast.kernels.limits import Also
 from silicast.kernels.physics.energy import kernel_energy
 from silicast.kernels.registry import families, implementation_for
 from silicast.learning.tiers import ALL_SHIPPED, Evidence, kernel_times
@@ -39,6 +40,7 @@ class KernelTime:
         clock_share: of the device's clock, what its power limit leaves.
         memory_s: what memory needs for the bytes that the model expects it to move; the bound
             counts only those that no cache could keep.
+        also_bound_by: see :func:`~silicast.kernels.limits.also_bound_by`.
         power_measured: power of kernels was measured on the device's architecture.
     """
 
@@ -61,6 +63,7 @@ class KernelTime:
     waves: float = 0.0
     clock_share: float = 1.0
     memory_s: float = 0.0
+    also_bound_by: Also = ()
 
 
 _memo: dict[tuple[Device, Evidence], dict[Op, KernelTime]] = {}
@@ -153,17 +156,17 @@ def _rows(
         [None] * len(ops) if times.ceiling_s is None else xp.tolist(times.ceiling_s),
         xp.tolist(times.analysis.demand.waves),
         [1.0] * len(ops) if times.clock_share is None else xp.tolist(times.clock_share),
-        _memory_s(times, device, len(ops)), strict=True,
+        _memory_s(times, device, len(ops)), times.also_bound_by(), strict=True,
     )  # fmt: skip
     power_measured = energy is None or energy.measured
     return [
         KernelTime(
             op, estimate, low, high, bound, by, times.shared_log_sd, item, tier, choice,
             times.warnings, domain, times.measured, joules, power_measured, ceiling, waves,
-            share, memory,
+            share, memory, also,
         )
         for op, estimate, low, high, bound, by, item, choice, domain, tier, joules, ceiling, waves,
-        share, memory in columns
+        share, memory, also in columns
     ]  # fmt: skip
 
 

@@ -10,11 +10,13 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from silicast.core.metrics import metric_of, words_and_unit
+from silicast.kernels.limits import NO_BOUND
 from silicast.report.drawing.numbers import Shown, percent, rounded
 from silicast.report.drawing.tables import listing
 from silicast.report.reasons.causes import uncertainty_line, uncertainty_table
 from silicast.report.reasons.why import (
     FAR_FROM_BOUND,
+    also_words,
     bound_words,
     cause_of,
     ceiling,
@@ -225,8 +227,9 @@ def notes(answer: Answer) -> list[str]:
         elif float(why["of_bound"]) < FAR_FROM_BOUND <= float(why.get("of_memory", 0.0)):
             memory = f"{percent(float(why['of_memory']))} of what {bound_words('dram')} would allow"
             lines.append(f"at {memory}, and {reached} of its bound, were its operands in the cache")
-        elif why["bound_by"] == "power":
-            lines.append(f"held by {limit}, at {reached} of its bound")
+        elif why["bound_by"] in NO_BOUND:
+            holds = "held" if why["bound_by"] == "power" else "bound"
+            lines.append(f"{holds} by {limit}{also_words(why)}, at {reached} of its bound")
         else:
             lines.append(f"at {reached} of what {limit} would allow")
         lines += [line for line in (ceiling_line(why), balance_line(why)) if line]

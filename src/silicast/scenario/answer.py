@@ -204,7 +204,8 @@ def why_tree(part: Part, total_ps: int | None = None) -> dict[str, Any]:
     """A tree of parts as plain tables.
 
     Keys: ``name``, ``exposed_ms``, ``share`` of the whole, ``hidden_ms`` where there is any,
-    ``count`` above 1, ``bound_by`` and ``of_bound`` (bound over exposed time: 1 = at the limit),
+    ``count`` above 1, ``bound_by``, ``also_bound_by`` (resource -> the share of the time that it
+    adds, 0 = it overlaps) and ``of_bound`` (bound over exposed time: 1 = at the limit),
     ``of_ceiling`` (the same for the quick tenth of measured kernels; above 1 = quicker than they
     are), ``kind`` ("pipe": what a kernel waits for, "host") and ``work`` of a pipe (bytes or
     operations), ``parts``.
@@ -224,6 +225,8 @@ def why_tree(part: Part, total_ps: int | None = None) -> dict[str, Any]:
         node["count"] = part.count
     if part.bound_by:
         node["bound_by"] = part.bound_by
+    if part.also_bound_by:
+        node["also_bound_by"] = {name: round(share, 6) for name, share in part.also_bound_by}
     if part.bound_ps and part.exposed_ps:
         node["of_bound"] = round(part.bound_ps / part.exposed_ps, 6)
     if part.ceiling_ps and part.exposed_ps:

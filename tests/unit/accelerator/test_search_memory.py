@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 import math
 import weakref
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from silicast.accelerator.counting.einsum import Einsum, conv2d, matmul
-from silicast.accelerator.design.architecture import Architecture, Compute, FanOut, Memory
+from silicast.accelerator.design.architecture import Architecture, Compute, FanOut, Memory, Port
 from silicast.accelerator.design.architecture_file import find_design
 from silicast.accelerator.mapper import _outside
 from silicast.accelerator.mapper.budget import SearchBudget
@@ -97,3 +98,15 @@ def test_a_kept_mapping_is_the_one_that_was_found(
     assert cached_mapping(SMALL, free_chip(), "how", search).value == first.value
     cached_mapping(SMALL, free_chip(), "otherwise", search)
     assert len(searches) == 3
+
+
+def test_times_are_proven_by_units_that_all_work() -> None:
+    """No mapping takes fewer cycles than products over units, whatever a budget left unsearched."""
+    plain = free_chip()
+    dram, buffer, *inner = plain.nodes
+    assert isinstance(buffer, Memory)
+    chip = replace(plain, nodes=(dram, replace(buffer, ports=(Port("all", 4096.0),)), *inner))
+    mapped = best_mapping(MANY, chip, objective="latency", budget=SearchBudget(3e6))
+    assert not mapped.complete or mapped.remark
+    assert mapped.cost.cycles[0] == MANY.points / 256
+    assert mapped.gap == 0.0

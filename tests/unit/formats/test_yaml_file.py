@@ -136,3 +136,14 @@ def test_without_the_library_the_error_says_what_to_install() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "pip install 'silicast[yaml]'" in done.stdout
+
+
+def test_a_template_of_defaults_alone_is_read() -> None:
+    text = """{% set Size = Size | default(64) %}
+{%- set Rate=Rate | default('inf') -%}
+a: {size: {{Size}}, rate: {{ Rate }}}
+"""
+    assert parse_yaml(text) == {"a": {"size": 64, "rate": "inf"}}
+    for more in ("b: {{Other}}", "{% for x in y %}"):
+        with pytest.raises(SilicastError, match="is a template"):
+            parse_yaml(text + more)

@@ -74,6 +74,8 @@ class MappingCost:
     @cached_property
     def energy_pj(self) -> F64:
         total = self.compute_pj + self.hop_pj
+        if self.architecture.every_cycle:
+            total = total + self.cycles * self.architecture.cycle_pj
         for level in range(self.access_pj.shape[0]):
             for tensor in range(self.access_pj.shape[1]):
                 total = total + self.access_pj[level, tensor]
@@ -574,26 +576,3 @@ def _known(energy: float | None, name: str, action: str) -> float:
             "(--objective latency)",
         )
     return energy
-
-
-def time_gap(cost: MappingCost) -> float:
-    """How much less time any mapping could take: all units at work, and every word of main memory
-    moved once.
-    """
-    arch, einsum = cost.architecture, cost.einsum
-    shares = {
-        tensor.name: 1.0 if cost.zeros is None else tensor.density.share
-        for tensor in einsum.tensors
-    }
-    left = math.prod(shares[tensor.name] for tensor in einsum.tensors if not tensor.is_output)
-    least = einsum.points * left / (arch.units * arch.compute.per_cycle)
-    for port in arch.memories[0].ports:
-        action = {True: "update", False: "read"}
-        words = sum(
-            tensor.size(einsum.bounds) * shares[tensor.name]
-            for tensor in einsum.tensors
-            if action[tensor.is_output] in port.actions
-            and (not port.tensors or tensor.name in port.tensors)
-        )
-        least = max(least, words / port.words_per_cycle)
-    return max(0.0, 1.0 - least / float(cost.cycles[0]))

@@ -275,6 +275,8 @@ class Architecture:
         scales_blocks: accesses of tiles without their zeros are counted as Timeloop does, words
             times what a tile needs for each; otherwise as the accesses that each tile needs.
         source: where its numbers come from.
+        every_cycle: (name, pJ) of actions of the whole chip in every cycle of work, whatever is
+            done in it: clock tree, control.
     """
 
     name: str
@@ -286,6 +288,7 @@ class Architecture:
     ramps: bool = False
     scales_blocks: bool = False
     source: str = ""
+    every_cycle: tuple[tuple[str, float], ...] = ()
 
     @cached_property
     def memories(self) -> tuple[Memory, ...]:
@@ -320,6 +323,11 @@ class Architecture:
         return tuple(items)
 
     @cached_property
+    def cycle_pj(self) -> float:
+        """Energy of a cycle of work, beside what is done in it and what leaks."""
+        return sum(energy for _, energy in self.every_cycle)
+
+    @cached_property
     def idle_pj_per_cycle(self) -> float:
         """What the whole leaks in a cycle without work; 0 where only instances with work leak."""
         if not self.idle_leaks:
@@ -345,6 +353,7 @@ class Architecture:
         """Of every action, pJ; None = not known."""
         unit = self.compute
         energies = [unit.energy_pj, unit.leak_pj_per_cycle, unit.gated_pj or None]
+        energies += [energy for _, energy in self.every_cycle]
         for node in self.nodes:
             if isinstance(node, FanOut):
                 energies.append(node.hop_pj)

@@ -25,6 +25,7 @@ from silicast.accelerator.design.architecture import (
     Node,
     Port,
 )
+from silicast.accelerator.design.published_energy import with_every_cycle, with_wires
 from silicast.accelerator.mapper.constraints import Constraints, SlotRule
 from silicast.accelerator.zeros.formats import WHOLE_FORMATS, TensorFormat, format_named
 from silicast.core.catalog import CATALOG
@@ -87,6 +88,7 @@ class LevelTable(Strict, frozen=True):
     reduction: bool = True
     systolic: str = ""
     hop_pj: float | None = None
+    hop_mm: float | None = None
     capacity_words: float | None = None
     capacity_kib: float | None = None
     word_bits: int = 8
@@ -159,6 +161,16 @@ class SystemTable(Strict, frozen=True):
     links: dict[str, DeviceLinkTable] = {}
 
 
+class EveryCycleTable(Strict, frozen=True):
+    """``[every_cycle]``: energy of the whole chip in a cycle of work, whatever is done in it.
+
+    "published": the share that it has in published layouts, of a cycle in which all units work.
+    """
+
+    clock_tree_pj: float | Literal["published"] | None = None
+    control_pj: float | Literal["published"] | None = None
+
+
 class StoredTable(Strict, frozen=True):
     """``[[mapping]]``: a mapping that `silicast design compile` found.
 
@@ -222,6 +234,8 @@ class ArchitectureFile(Strict, frozen=True):
     density: dict[str, str | float] = {}
     policy: PolicyTable = PolicyTable()
     policies: dict[str, PolicyTable] = {}
+    every_cycle: EveryCycleTable = EveryCycleTable()
+    node_nm: float | None = None
     vector: VectorTable | None = None
     system: SystemTable = SystemTable()
     mapping: tuple[StoredTable, ...] = ()
@@ -351,6 +365,8 @@ def build(table: Mapping[str, Any], file: str = "") -> Design:
         ramps=content.ramps,
         source=content.source,
     )
+    cycle = content.every_cycle
+    architecture = with_every_cycle(architecture, cycle.clock_tree_pj, cycle.control_pj)
     rules = rules_of(content.constraint, architecture)
     return Design(architecture, Constraints(rules, content.least_utilisation), content)
 
@@ -384,7 +400,9 @@ def _by_name(field: str, table: Mapping[str, Any]) -> str:
 
 def _nodes(content: ArchitectureFile, file: str) -> tuple[Node, ...]:
     try:
-        return tuple(_node(level) for level in content.level)
+        nodes = tuple(_node(level) for level in content.level)
+        lengths = {each.name: each.hop_mm for each in content.level if each.hop_mm is not None}
+        return with_wires(nodes, lengths, content.node_nm)
     except SilicastError as error:
         raise error.located(file=file) from None
 

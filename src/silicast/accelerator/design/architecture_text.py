@@ -73,6 +73,8 @@ def table_of(architecture: Architecture, constraints: Constraints) -> dict[str, 
             "gated_pj": (unit.gated_pj, 0.0),
         }
     )
+    if architecture.every_cycle:
+        table["every_cycle"] = {f"{name}_pj": pj for name, pj in architecture.every_cycle}
     rules = []
     for (level, axis), rule in constraints.rules.items():
         parts = {

@@ -109,6 +109,8 @@ def _numbers(architecture: Architecture) -> Iterator[ArchitectureFault]:
         ("gated_pj", compute.gated_pj),
     ):
         yield from _not_below(f"{compute.name}.{field}", value)
+    for name, energy in architecture.every_cycle:
+        yield from _not_below(f"every_cycle.{name}_pj", energy)
     for node in architecture.nodes:
         if isinstance(node, FanOut):
             for axis, size in enumerate(node.mesh):

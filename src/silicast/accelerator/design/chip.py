@@ -89,6 +89,12 @@ class Chip(Structure):
         return not self.missing_energy
 
     @property
+    def uncounted(self) -> tuple[str, ...]:
+        stated = {name for name, _ in self.design.architecture.every_cycle}
+        every = ("clock_tree", "control")
+        return tuple(name.replace("_", " ") for name in every if name not in stated)
+
+    @property
     def energy_log_sd(self) -> float:
         """Of technology, of what no action counts, and of what nobody has built."""
         c = load_physics(GROUP).default

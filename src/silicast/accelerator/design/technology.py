@@ -78,6 +78,21 @@ class MemoryArrayTable(_NodeTable, frozen=True):
     adc_um2_per_level: float
 
 
+class LayoutTable(_NodeTable, frozen=True):
+    """Power of published layouts by what draws it, milliwatts, one entry a layout."""
+
+    memory_mw: tuple[float, ...]
+    logic_mw: tuple[float, ...]
+    registers_mw: tuple[float, ...]
+    clock_network_mw: tuple[float, ...]
+
+
+class WireTable(_NodeTable, frozen=True):
+    """Energy of a bit over a millimetre of wire by node, pJ."""
+
+    pj_per_bit_mm: dict[str, float]
+
+
 class Technology(Strict, frozen=True):
     """Content of the file of technologies."""
 
@@ -87,6 +102,8 @@ class Technology(Strict, frozen=True):
     wafer: WaferTable
     defects: DefectTable
     arrays: MemoryArrayTable
+    layouts: LayoutTable
+    wires: WireTable
 
 
 @cache
@@ -245,6 +262,7 @@ class NodeScaling:
         return replace(
             architecture,
             nodes=(first, *nodes),
+            every_cycle=tuple((name, pj * logic) for name, pj in architecture.every_cycle),
             compute=replace(
                 unit,
                 energy_pj=_times(unit.energy_pj, logic),

@@ -23,6 +23,7 @@ from silicast.accelerator.design.architecture import (
 )
 from silicast.accelerator.foreign.reader import ENERGIES, READERS, ForeignReader, Hardware, Workload
 from silicast.accelerator.mapper.constraints import Constraints, SlotRule
+from silicast.accelerator.timeloop.expressions import NoArithmeticError, evaluated
 from silicast.core.errors import unsupported
 from silicast.formats.fields import Fields
 from silicast.formats.yaml_file import read_yaml
@@ -31,7 +32,6 @@ TENSORS = {"input": INPUTS, "weight": WEIGHTS, "output": OUTPUTS}
 WORD_BITS = 8
 PICO, MICRO2 = 1e-12, 1e-12
 CLOCK_HZ = 1e9
-PRODUCT = re.compile(r"[-+.\de]+(\s*[*/]\s*[-+.\de]+)*$")
 VALUE_BITS = re.compile(r"\w+\.bits_per_value(\s+if\s+\w+\s+else\s+\d+)?")
 
 
@@ -201,15 +201,19 @@ def _amount(entry: Fields, key: str) -> float:
 
 
 def _value(entry: Fields, key: str, stated: Any) -> float:
-    """A number, or a product of numbers and of bits of a value."""
+    """A number, or arithmetic of numbers and of bits of a value."""
     if isinstance(stated, int | float):
         return float(stated)
     text = VALUE_BITS.sub(str(WORD_BITS), str(stated)).strip()
     if text == "inf":
         return math.inf
-    if not PRODUCT.match(text):
-        raise entry.error(f"cannot read {stated!r}", key, "a number, or numbers joined by * and /")
-    value = 1.0
-    for sign, factor in re.findall(r"([*/]?)\s*([-+.\de]+)", text):
-        value = value / float(factor) if sign == "/" else value * float(factor)
-    return value
+    try:
+        return float(evaluated(text, _unknown))
+    except NoArithmeticError:
+        raise entry.error(
+            f"cannot read {stated!r}", key, "a number, or arithmetic of numbers"
+        ) from None
+
+
+def _unknown(name: str) -> float:
+    raise NoArithmeticError(name)

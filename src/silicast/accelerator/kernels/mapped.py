@@ -379,14 +379,15 @@ def handed_over(device: Device, variant: Variant, between: F64 | float) -> F64 |
 def chip_s(load: ChipDemand) -> dict[str, F64]:
     """What the resources of a chip need as the work is mapped, seconds of shape (rows,).
 
-    Work of the units, loading of their arrays and fills that nothing overlaps follow each other:
-    the largest of the three stands for all, since what shortens it helps most.
+    Arrays that are loaded behind the work need that beside the units; others take turns with them.
     """
-    parts = {"units": load.work_s, "array_fill": load.loading_s, "ramp": load.ramp_s}
-    serial = load.work_s + load.march_s + load.ramp_s
-    largest = xp.maximum(xp.maximum(load.work_s, load.loading_s), load.ramp_s)
-    needs = {name: xp.where(value >= largest, serial, value) for name, value in parts.items()}
-    return {**needs, "chip_memory": load.port_s + load.ramp_s}
+    return {
+        "units": load.work_s,
+        "array_fill": load.march_s,
+        "array_load": xp.where(load.loading_s > load.march_s, load.loading_s, 0.0),
+        "ramp": load.ramp_s,
+        "chip_memory": load.port_s,
+    }
 
 
 def vector_cost(device: Device, simple: F64, special: F64) -> tuple[F64, F64]:

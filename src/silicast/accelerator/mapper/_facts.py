@@ -50,7 +50,8 @@ class EinsumFacts:
         self.budget = budget or SearchBudget(math.inf)
         self.arch = architecture
         self.prices = prices
-        self.cycle_pj = cycle_pj + (self.idle_leak if architecture.idle_leaks else 0.0)
+        self.cycle_pj = cycle_pj + architecture.cycle_pj
+        self.cycle_pj += self.idle_leak if architecture.idle_leaks else 0.0
         """Energy that a cycle costs, whatever is done in it."""
         self.keep = keep
         self.objective = objective

@@ -14,10 +14,10 @@ from silicast.accelerator.counting.cost import (
     MappingRank,
     Objective,
     cost,
-    time_gap,
     value_of,
 )
 from silicast.accelerator.counting.einsum import Einsum
+from silicast.accelerator.counting.least_time import time_gap
 from silicast.accelerator.counting.mapping import Keep, MappingBatch, default_keep, keep_patterns
 from silicast.accelerator.design.architecture import Architecture
 from silicast.accelerator.mapper._facts import EinsumFacts
@@ -284,6 +284,9 @@ class Hunt:
             if self.best is None:
                 self.budget.left = min(self.budget.left + self.reserve, self.allowed)
             self.rank, self.best = result.rank, result.batch
+            if self.objective == "latency" and not self.arch.knows_zeros:
+                gap = time_gap(cost(self.einsum, self.arch, self.best))
+                self.bound = max(self.bound, self.value * (1.0 - gap))
 
     @property
     def is_done(self) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 
 from silicast.accelerator.counting.einsum import EinsumTensor
 from silicast.core.numerics import F64, I64
+from silicast.core.remembered import remembered
 
 
 @final
@@ -49,6 +50,15 @@ class Lattice:
             inner, outer = some[:, None], some[None, :]
             ratio.append(np.where(outer % inner == 0, inner / outer, 0.0))
         return ratio
+
+    @remembered
+    def grown(self, d: int, step: int, end: int) -> tuple[I64, I64]:
+        """Places among the first ``end`` extents of a dimension of those that times ``step`` are
+        extents too, and the places of these.
+        """
+        some = self.divisors[d]
+        here = np.flatnonzero(np.isin(some[:end] * step, some))
+        return here, np.searchsorted(some, some[here] * step)
 
     def places(self, tiles: F64) -> I64:
         """Index of tiles' extents along each dimension, (dims, n) -> (dims, n)."""

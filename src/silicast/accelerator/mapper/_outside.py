@@ -200,10 +200,7 @@ class Outside:
         """Places of the tiles that can grow by these steps, and of what they grow to."""
         inner, above = {}, {}
         for d, step in steps.items():
-            some = self.lattice.divisors[d]
-            here = np.flatnonzero(np.isin(some[: ends[d]] * step, some))
-            inner[d] = here
-            above[d] = np.searchsorted(some, some[here] * step)
+            inner[d], above[d] = self.lattice.grown(d, step, ends[d])
         return Places(inner, ends), Places(above, ends)
 
     @remembered

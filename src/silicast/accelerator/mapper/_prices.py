@@ -159,7 +159,9 @@ class Busy:
             on_zero="multiply",
             leak_pj_per_cycle=prices.cycle / self.arch.units,
         )
-        return replace(self.arch, nodes=tuple(nodes), compute=compute, idle_leaks=True)
+        return replace(
+            self.arch, nodes=tuple(nodes), compute=compute, idle_leaks=True, every_cycle=()
+        )
 
 
 def held_of(zeros: ZeroShares) -> dict[tuple[int, str], float]:

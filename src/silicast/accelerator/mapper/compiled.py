@@ -13,7 +13,7 @@ from typing import final
 import msgspec
 import numpy as np
 
-from silicast.accelerator.counting.cost import time_gap
+from silicast.accelerator.counting.least_time import time_gap
 from silicast.accelerator.counting.problems import ProblemShape
 from silicast.accelerator.design.architecture_file import StoredTable
 from silicast.accelerator.design.chip import Chip

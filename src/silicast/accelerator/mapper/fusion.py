@@ -364,7 +364,7 @@ def loading(plan: FusionPlan, architecture: Architecture) -> tuple[float, float]
             )
             cycles = max(cycles, through / port.words_per_cycle)
     cycles = float(math.ceil(cycles))
-    return energy + cycles * architecture.idle_pj_per_cycle, cycles
+    return energy + cycles * (architecture.idle_pj_per_cycle + architecture.cycle_pj), cycles
 
 
 def _energy(memory: Memory, action: str) -> float:

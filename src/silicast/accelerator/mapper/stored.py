@@ -6,8 +6,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from silicast.accelerator.counting.cost import Objective, time_gap
+from silicast.accelerator.counting.cost import Objective
 from silicast.accelerator.counting.einsum import Einsum
+from silicast.accelerator.counting.least_time import time_gap
 from silicast.accelerator.counting.mapping import Loop, LoopNest, MappingBatch
 from silicast.accelerator.counting.problems import ProblemShape
 from silicast.accelerator.design.architecture_file import StoredTable

@@ -203,7 +203,7 @@ def built(
         gated_pj=_idle(pj, "gated_compute"),
     )
     return Architecture(
-        name=Path(tree.file).parent.name,
+        name=Path(tree.file).parent.name or Path(tree.file).stem,
         nodes=tuple(nodes),
         compute=compute,
         clock_hz=float(f"{1 / tree.cycle_s:.12g}"),

@@ -86,11 +86,8 @@ def sources(why: Mapping[str, Any]) -> str:
 
 def parts(tree: Mapping[str, Any], depth: int = DEEPEST) -> Tree:
     """The largest parts of a tree of times, some levels deep."""
-    told = {
-        name: tree[name]
-        for name in ("name", "exposed_ms", "share", "bound_by", "of_bound", "count")
-        if name in tree
-    }
+    names = ("name", "exposed_ms", "share", "bound_by", "also_bound_by", "of_bound", "count")
+    told = {name: tree[name] for name in names if name in tree}
     inner = sorted(
         tree.get("parts", ()), key=lambda part: part.get("exposed_ms", 0.0), reverse=True
     )

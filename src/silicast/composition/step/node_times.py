@@ -18,6 +18,7 @@ from silicast.core.numerics import F64, I64
 from silicast.core.prediction import TIERS
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import KernelTimes
+from silicast.kernels.limits import Also, also_bound_by, bound_by
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.physics.energy import above_static_at, above_static_j, dynamic_w
 from silicast.kernels.physics.held_clock import beyond_own
@@ -277,17 +278,14 @@ class OpStateGrid(Struct, frozen=True, dict=True):
         return structs.replace(call, times=slowed(call, index))
 
     @cached_property
-    def bound_by(self) -> list[str]:
-        """The resource that sets the bound of each evaluated size, or "power"."""
+    def limits(self) -> list[tuple[str, Also]]:
+        """What sets the bound of each evaluated size, or "power", and what else binds it."""
         if not isinstance(self.times, KernelTimes):
-            return self.times.bound_by()
-        needs = {n: s for n, s in self.times.analysis.resource_s.items() if n != "launch"}
-        names, rows = list(needs), (int(self.ops.max()) + 1) * self.count
-        if rows == 1:  # numbers take less time than arrays
-            alone = [float(s) if np.ndim(s) == 0 else s.item() for s in needs.values()]
-            return [names[alone.index(max(alone))]]
-        each = np.array([np.broadcast_to(np.ravel(s), rows) for s in needs.values()])
-        return [names[position] for position in each.argmax(axis=0).tolist()]
+            return [(name, ()) for name in self.times.bound_by()]
+        analysis, rows = self.times.analysis, (int(self.ops.max()) + 1) * self.count
+        names = bound_by(analysis.resource_s, rows)
+        also = also_bound_by(analysis.resource_s, analysis.time_s, rows)
+        return list(zip(names, also, strict=True))
 
 
 @final
@@ -417,18 +415,20 @@ class NodeTimes:
         share = np.divide(busy, self.time_s, out=np.zeros_like(busy), where=self.time_s > 0.0)
         return ResourceShares(self._fill, np.minimum(share, 1.0), self._links, self._network)
 
-    def bound_by(self, state: int) -> list[str]:
-        """What sets the bound of each node in a state, "" = it does not run."""
+    def limits(self, state: int) -> list[tuple[str, Also]]:
+        """What sets the bound of each node in a state and what else binds it, "" = it does not
+        run.
+        """
         if self._whole is not None:
             whole, states = self._whole
-            return whole.bound_by(int(states[state]))
-        bound = [""] * len(self.time_s)
+            return whole.limits(int(states[state]))
+        bound: list[tuple[str, Also]] = [("", ())] * len(self.time_s)
         for call in self._calls:
             position = int(np.searchsorted(call.rows, state))
             if position < len(call.rows) and call.rows[position] == state:
-                size, names = int(call.size_index[position]), call.bound_by
+                size, limits = int(call.size_index[position]), call.limits
                 for index, op in zip(call.members, call.ops.tolist(), strict=True):
-                    bound[index] = names[op * call.count + size]
+                    bound[index] = limits[op * call.count + size]
         return bound
 
     def ceiling_s(self) -> F64:

@@ -4,9 +4,12 @@ A kernel's model knows what each resource (memory, cache, matrix pipes, ...) wou
 its largest rate. On a perfect machine all of them overlap, and the kernel takes as long as the one
 that needs most. So, in this order and as far as the kernel's time reaches,
 
-* the resource that needs most is **exposed** with what it needs: that is the kernel's bound;
+* the resource that needs most is **exposed** with what it needs: that is the kernel's bound; of
+  two that wait for each other (units, and the filling of their array) both are, if their sum is
+  the most;
 * the others are **hidden** under it;
-* what is serial by nature (launch and drain, a collective's hops and barriers) is exposed on top;
+* what is serial by nature (launch and drain, fills that nothing overlaps, a collective's hops and
+  barriers) is exposed on top;
 * a **power** limit is a resource like the others where a model counts each action's energy: what
   those joules take at the rate that the limit leaves;
 * **clock**: what the resource needs longer because the cores run below their largest clock;
@@ -29,7 +32,7 @@ from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import PICOSECONDS, Part, to_picoseconds
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import NO_BOUND
+from silicast.kernels.limits import IN_TURN, NO_BOUND, SERIAL, competing
 from silicast.kernels.registry import implementation_for
 from silicast.learning.tiers import Evidence, kernel_times
 from silicast.workload.graphs.op import Op, OpBatch
@@ -40,11 +43,10 @@ REST = "inefficiency"
 CLOCK = "clock"
 """The pipe that takes what a clock below the largest one costs."""
 
-SERIAL = ("launch", "latency")
-"""Resources that nothing else overlaps with."""
-
 CLOCKED = frozenset(("tensor", "fma", "alu", "xu", "l2", "smem"))
 """Resources that run at the cores' clock."""
+
+TINY = np.finfo(np.float64).tiny
 
 PipeParts = tuple[Part, ...]
 
@@ -224,18 +226,24 @@ def _shares(
     needs: Mapping[str, F64], time_s: F64, slowdown: float
 ) -> tuple[dict[str, F64], dict[str, F64]]:
     """Exposed seconds of everything, and hidden ones of what overlaps; shape (n,) each."""
-    parallel = [name for name in needs if name not in SERIAL]
+    most = {name: s for name, s in competing(needs).items() if name not in SERIAL}
+    parallel = list(most)
     exposed: dict[str, F64] = {}
     left = np.array(time_s, dtype=np.float64)
     slower = np.zeros_like(left)
     if parallel:
-        table = np.stack([needs[name] for name in parallel])
+        table = np.stack(list(most.values()))
         first, largest = np.argmax(table, axis=0), np.minimum(np.max(table, axis=0), left)
         for index, name in enumerate(parallel):
             exposed[name] = np.where(first == index, largest, 0.0)
             if name in CLOCKED:
                 slower = slower + exposed[name] * (slowdown - 1.0)
         left = left - largest
+    turns = [name for name in IN_TURN if name in needs]
+    if turns:
+        both = sum((exposed[name] for name in turns), np.zeros_like(left))
+        whole = np.maximum(sum((needs[name] for name in turns), np.zeros_like(left)), TINY)
+        exposed |= {name: both * (needs[name] / whole) for name in turns}
     hidden = {name: np.minimum(needs[name], time_s) - exposed[name] for name in parallel}
     for name in SERIAL:
         if name in needs:

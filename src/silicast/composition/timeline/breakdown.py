@@ -26,6 +26,7 @@ from silicast.core.prediction import (
     to_picoseconds,
     worst_domain,
 )
+from silicast.kernels.limits import Also
 from silicast.kernels.physics.measured_range import NEAR_OCTAVES, domain_of
 from silicast.kernels.physics.power import top_hz
 from silicast.workload.graphs.graph import Direction
@@ -104,8 +105,8 @@ class Breakdown:
         return self._over_states(self.times.nodes.ceiling_s() * self.graph.counts[:, None])
 
     @cached_property
-    def _bound_by(self) -> list[str]:
-        return self.times.nodes.bound_by(self._typical)
+    def _limits(self) -> list[tuple[str, Also]]:
+        return self.times.nodes.limits(self._typical)
 
     @cached_property
     def _picoseconds(self) -> list[tuple[int, int, int, int]]:
@@ -156,6 +157,7 @@ class Breakdown:
     def _leaf(self, index: int) -> Part:
         node = self.graph.nodes[index]
         exposed, hidden, bound, ceiling = self._picoseconds[index]
+        bound_by, also = self._limits[index]
         if bound > exposed + 1:
             raise ValueError(f"{node.name} is predicted below its bound")
         pipes: Sequence[Part] = ()
@@ -168,7 +170,8 @@ class Breakdown:
             exposed_ps=exposed,
             hidden_ps=hidden,
             bound_ps=min(bound, exposed),  # the two may round apart by a picosecond
-            bound_by=self._bound_by[index],
+            bound_by=bound_by,
+            also_bound_by=also,
             count=node.count,
             ceiling_ps=ceiling,
             children=tuple(pipes),

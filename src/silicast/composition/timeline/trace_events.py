@@ -366,7 +366,7 @@ class StepDrawing:
             "family": node.op.family,
             "dtype": node.op.variant.dtype,
             "sizes": sizes(node.op, self._symbols(row), self._lengths(row)),
-            "bound_by": nodes.bound_by(row)[index],
+            "bound_by": nodes.limits(row)[index][0],
             "of_bound": round(float(nodes.bound_s[index, row]) / time_s, 4),
         }
         if self.machine.evidence.ceilings:

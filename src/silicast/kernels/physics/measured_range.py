@@ -241,12 +241,14 @@ def stand_ins(device: Device) -> tuple[str, ...]:
 def not_measured(device: Device) -> str:
     """What a reader must know where not every kernel was measured on a device's architecture."""
     if device.structure is not None:
-        leakage = "" if device.idle_power_w is not None else ", and leakage (its file states none)"
-        return (
-            f"{device.name} is a design of which no kernel was measured: times and energies are "
-            f"counted from mappings; energy leaves out clock tree and control{leakage}: a chip may "
-            "draw two to three times that"
-        )
+        counted = f"{device.name} is a design of which no kernel was measured: times and energies "
+        counted += "are counted from mappings"
+        missing = " and ".join(device.structure.uncounted)
+        leakage = "leakage (its file states none)" if device.idle_power_w is None else ""
+        if not missing:
+            return f"{counted}; energy leaves out {leakage}" if leakage else counted
+        missing += f", and {leakage}" if leakage else ""
+        return f"{counted}; energy leaves out {missing}: a chip may draw two to three times that"
     return (
         f"not every kernel was measured on {device.architecture} in its format: constants of "
         "others stand in"

@@ -85,6 +85,7 @@ def _energy(axes: Any, cost: MappingCost) -> None:
         (cost.architecture.compute.name, float(cost.compute_pj[0])),
         ("leakage", float(cost.leak_pj[:, 0].sum())),
         ("mesh", float(cost.hop_pj[0])),
+        *((name, pj * float(cost.cycles[0])) for name, pj in cost.architecture.every_cycle),
     ]
     remaining = [(name, pj) for name, pj in remaining if pj > 0]
     axes.barh(

@@ -55,6 +55,9 @@ def mapping_data(nest: LoopNest, cost: MappingCost) -> dict[str, Any]:
         "seconds": float(cost.seconds[0]),
         "utilisation": float(cost.utilisation[0]),
         "compute_pj": float(cost.compute_pj[0]),
+        "every_cycle_pj": {
+            name: pj * float(cost.cycles[0]) for name, pj in cost.architecture.every_cycle
+        },
         "products": float(cost.products[0]),
         "uncounted": list(cost.uncounted),
         "loops": [
@@ -181,7 +184,9 @@ def traffic_table(cost: MappingCost) -> RenderableType:
                 ]
             )
     leak = float(cost.leak_pj.sum())
-    for name, value in (("compute", float(cost.compute_pj[0])), ("leakage", leak)):
+    cycles = float(cost.cycles[0])
+    clocked = ((n.replace("_", " "), pj * cycles) for n, pj in cost.architecture.every_cycle)
+    for name, value in (("compute", float(cost.compute_pj[0])), ("leakage", leak), *clocked):
         rows.append([name, "", "", "", "", rounded(value / 1e6), f"{value / total:.1%}"])
     columns = {
         "level": "left",

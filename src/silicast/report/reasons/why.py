@@ -20,7 +20,7 @@ BOUND_WORDS = {
     "inefficiency": "latency and inefficiency", "traffic": "memory bandwidth, as it is mapped",
     "units": "multipliers, as it is mapped", "array_fill": "loading and filling the array",
     "ramp": "fills that nothing overlaps", "chip_memory": "ports of the memories on the chip",
-    "vector": "vector units",
+    "array_load": "loading the array behind the work", "vector": "vector units",
 }  # fmt: skip
 """What a bound's, or a pipe's, name means, in words."""
 
@@ -28,7 +28,8 @@ SHORT_WORDS = {
     "tensor": "matrix pipes", "fma": "FMA pipes", "alu": "integer pipes", "xu": "special pipes",
     "dram": "memory", "l2": "L2", "smem": "shared memory", "link": "links", "clock": "lower clock",
     "power": "power limit", "traffic": "memory", "units": "multipliers",
-    "array_fill": "array fill", "ramp": "fills", "chip_memory": "chip memory", "vector": "vector",
+    "array_fill": "array fill", "array_load": "array load", "ramp": "fills",
+    "chip_memory": "chip memory", "vector": "vector",
 }  # fmt: skip
 """The same where a line is short."""
 
@@ -36,7 +37,7 @@ COLUMNS = {
     "memory": ("dram", "traffic"),
     "L2": ("l2",),
     "matrix": ("tensor", "units"),
-    "array fill": ("array_fill", "ramp"),
+    "array fill": ("array_fill", "array_load", "ramp"),
     "chip memory": ("chip_memory",),
     "other pipes": ("fma", "alu", "xu", "smem", "vector"),
     "links": ("link",),
@@ -102,7 +103,8 @@ def _rows(
     is_pipe = node.get("kind") == "pipe"
     reached = None if is_pipe else node.get("of_bound")
     hidden = float(node.get("hidden_ms", 0.0))
-    name, limit = str(node["name"]), str(node.get("bound_by", ""))
+    name = str(node["name"])
+    limits = [str(node.get("bound_by", "")), *node.get("also_bound_by", {})]
     yield [
         f"{lead}{SHORT_WORDS.get(name, name) if is_pipe else name}",
         duration(float(node["exposed_ms"]) * 1e-3),
@@ -111,7 +113,7 @@ def _rows(
         f"{node['count']:,}" if "count" in node else "",
         percent(float(reached)) if reached is not None else "",
         ceiling(node),
-        _amount(node) if is_pipe else SHORT_WORDS.get(limit, limit),
+        _amount(node) if is_pipe else ", ".join(SHORT_WORDS.get(one, one) for one in limits),
     ]
     parts = _parts(node, pipes)
     if not parts or (depth <= 0 and parts[0].get("kind") != "pipe"):
@@ -283,12 +285,19 @@ def time_by_cause(tree: Node) -> list[tuple[str, float]]:
     ...     {"name": "a", "exposed_ms": 0.015, "share": 0.75, "bound_by": "dram"},
     ...     {"name": "b", "exposed_ms": 0.005, "share": 0.25, "bound_by": "xu", "of_bound": 0.1}]})
     [('dram', 0.75), ('latency', 0.25)]
+    >>> turns = {"also_bound_by": {"array_fill": 0.25, "traffic": 0.0}}
+    >>> time_by_cause({"name": "a", "exposed_ms": 1.0, "share": 1.0, "bound_by": "units", **turns})
+    [('units', 0.75), ('array_fill', 0.25)]
     """
     whole = float(tree["exposed_ms"])
     times: dict[str, float] = {}
     for leaf in leaves(tree):
-        cause = cause_of(leaf)
-        times[cause] = times.get(cause, 0.0) + float(leaf["exposed_ms"])
+        cause, left = cause_of(leaf), float(leaf["exposed_ms"])
+        if cause == leaf.get("bound_by"):
+            for name, share in leaf.get("also_bound_by", {}).items():
+                times[name] = times.get(name, 0.0) + share * float(leaf["exposed_ms"])
+                left -= share * float(leaf["exposed_ms"])
+        times[cause] = times.get(cause, 0.0) + left
     if whole <= 0.0:
         return []
     return sorted(((name, t / whole) for name, t in times.items()), key=lambda p: (-p[1], p[0]))
@@ -309,6 +318,20 @@ def verdict(tree: Node) -> str:
     ]
     remaining = f", then {', '.join(remarks[1:])}" if len(remarks) > 1 else ""
     return f"{name} is bound by {remarks[0]}{remaining}"
+
+
+def also_words(node: Node) -> str:
+    """What binds a part besides its first limit, as the end of a sentence.
+
+    >>> also_words({"also_bound_by": {"array_fill": 0.42, "vector": 0.0}})
+    ', then loading and filling the array (42 %), with vector units nearly as busy'
+    """
+    also = node.get("also_bound_by", {})
+    adds = [f"{bound_words(name)} ({percent(share)})" for name, share in also.items() if share]
+    near = [bound_words(name) for name, share in also.items() if not share]
+    ends = [f", then {' and '.join(adds)}"] if adds else []
+    ends += [f", with {' and '.join(near)} nearly as busy"] if near else []
+    return "".join(ends)
 
 
 def find_part(tree: Node, name: str) -> Node | None:

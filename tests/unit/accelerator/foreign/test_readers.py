@@ -226,7 +226,7 @@ ACCELFORGE = """arch:
   - !Compute
     name: MAC
     leak_power: 0.5
-    actions: [{name: compute, energy: 0.1e-12, throughput: 1e9}]
+    actions: [{name: compute, energy: 0.1e-12, throughput: 2e9 / (1 + 1)}]
 """
 
 

@@ -32,8 +32,8 @@ def test_some_states_have_the_times_of_a_batch_of_them(rows: list[int]) -> None:
         assert getattr(some, name).flags.c_contiguous  # sums over states keep their order
     for name in NODES:
         assert np.array_equal(getattr(some.nodes, name), getattr(alone.nodes, name))
-    assert [some.nodes.bound_by(row) for row in range(len(rows))] == [
-        alone.nodes.bound_by(row) for row in range(len(rows))
+    assert [some.nodes.limits(row) for row in range(len(rows))] == [
+        alone.nodes.limits(row) for row in range(len(rows))
     ]
     assert np.array_equal(some.nodes.above_static_j, alone.nodes.above_static_j)
     slow_hz, every = 0.7 * some.clock_hz, np.arange(len(rows))

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import silicast
-from silicast.composition.step.pipes import CLOCK, REST, SERIAL, host_part, pipe_parts
+from silicast.composition.step.pipes import CLOCK, REST, host_part, pipe_parts
 from silicast.core.prediction import to_picoseconds
+from silicast.kernels.limits import SERIAL
 
 NAMES = ("dram", "l2", "tensor", "fma", "xu", "launch")
 SECONDS = st.floats(0.0, 1e-2, allow_nan=False)

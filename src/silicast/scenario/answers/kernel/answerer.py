@@ -357,6 +357,7 @@ def _why(case: _ResolvedKernel, time: KernelTime, latency: Quantity) -> dict[str
         exposed_ps=to_picoseconds(latency.estimate),
         bound_ps=to_picoseconds(time.bound_s),
         bound_by=time.bound_by,
+        also_bound_by=time.also_bound_by,
         ceiling_ps=to_picoseconds(time.ceiling_s or 0.0),
     )
     if case.detailed:
