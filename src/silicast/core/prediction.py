@@ -131,41 +131,37 @@ class ErrorFactors:
         )
 
     @staticmethod
-    def of_sum(terms: Iterable[tuple[float, ErrorFactors]]) -> ErrorFactors:
+    def of_sum(
+        terms: Sequence[tuple[float, ErrorFactors]], *, causes: bool = True
+    ) -> ErrorFactors:
         """The error of a sum of ``(time, factors)`` terms, to first order.
 
         Shared factors add linearly with the terms' shares, independent parts in quadrature.
+
+        Args:
+            causes: whether what the independent part is made of is asked for.
 
         >>> a = ErrorFactors({"device": 0.1}, independent=0.2)
         >>> total = ErrorFactors.of_sum([(1.0, a), (1.0, a)])
         >>> total.loadings["device"], round(total.independent, 4)
         (0.1, 0.1414)
         """
-        shared: dict[str, list[float]] = {}
-        causes: dict[str, list[float]] = {}
-        squares: list[float] = []
-        times: list[float] = []
-        for time, factors in terms:
-            times.append(time)
-            for name, value in factors.loadings.items():
-                if name in shared:
-                    shared[name].append(time * value)
-                else:
-                    shared[name] = [time * value]
-            for name, value in factors.causes.items():
-                square = (time * value) ** 2
-                if name in causes:
-                    causes[name].append(square)
-                else:
-                    causes[name] = [square]
-            squares.append((time * factors.independent) ** 2)
-        total = math.fsum(times)
+        total = math.fsum([time for time, _ in terms])
         if total <= 0.0:
             return ErrorFactors()
+        shared: dict[str, list[float]] = {}
+        squares: dict[str, list[float]] = {}
+        for time, factors in terms:
+            for name, value in factors.loadings.items():
+                shared.setdefault(name, []).append(time * value)
+            if causes:
+                for name, value in factors.causes.items():
+                    squares.setdefault(name, []).append((time * value) ** 2)
+        independent = math.fsum([(time * factors.independent) ** 2 for time, factors in terms])
         return ErrorFactors(
             {name: math.fsum(values) / total for name, values in sorted(shared.items())},
-            math.sqrt(math.fsum(squares)) / total,
-            {name: math.sqrt(math.fsum(v)) / total for name, v in sorted(causes.items())},
+            math.sqrt(independent) / total,
+            {name: math.sqrt(math.fsum(v)) / total for name, v in sorted(squares.items())},
         )
 
 
