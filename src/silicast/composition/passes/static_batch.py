@@ -31,6 +31,9 @@ from silicast.kernels.row_devices import RowDevices
 if TYPE_CHECKING:
     from silicast.workload.frameworks.eager import Framework
 
+_Key = tuple[int, bool]
+"""A sum of a phase's steps: the state whose clock is held, whether others count too."""
+
 MAX_EVALUATED_STEPS = 33
 """Decode steps are evaluated in full up to so many; beyond, at evenly spaced ones."""
 
@@ -72,7 +75,7 @@ class StaticBatch:
     def tier_seconds(self) -> tuple[dict[Tier, float], dict[Tier, float]]:
         """Exposed time of the kernels of prefill and of all decode steps by tier, s."""
         first, remaining = self.steps
-        prefill = first.tier_seconds(int(first.rows[0]), np.ones(len(first.rows)))
+        prefill = first.tier_seconds(int(first.rows[0]), first.all_rows)
         if not len(self.weights):
             return prefill, {}
         middle = int(remaining.rows[len(self.weights) // 2])
@@ -178,7 +181,8 @@ class BatchSteps:
     at_boost: StepTimes
     _held: dict[float, StepTimes] = field(default_factory=dict, compare=False)
     _clocks: dict[int, float] = field(default_factory=dict, compare=False)
-    _alone: dict[tuple[str, int], Prediction] = field(default_factory=dict, compare=False)
+    _sums: dict[_Key, Breakdown] = field(default_factory=dict, compare=False)
+    _predictions: dict[tuple[str, _Key], Prediction] = field(default_factory=dict, compare=False)
 
     def hold(self, typical: int, clock_hz: float) -> None:
         """Takes note of the clock that is held over the mix of work of a state."""
@@ -200,11 +204,9 @@ class BatchSteps:
     def kernels_j(self, rows: I64, typical: int) -> F64:
         return self.model.kernels_j(self.times(int(typical)))[rows]
 
-    def tier_seconds(self, typical: int, weights: F64) -> dict[Tier, float]:
-        """Exposed time of the kernels by tier, s; ``weights`` of each of ``rows``."""
-        whole = np.zeros(len(self.states))
-        whole[self.rows] = weights
-        return Breakdown(self.model, self.times(typical), whole).tier_seconds()
+    def tier_seconds(self, typical: int, weights: F64 | None) -> dict[Tier, float]:
+        """Exposed time of the kernels by tier, s; ``weights`` as of :meth:`at`."""
+        return self._breakdown(int(typical), weights).tier_seconds()
 
     def at(
         self, name: str, typical: int, warnings: Sequence[str], weights: F64 | None = None
@@ -214,33 +216,67 @@ class BatchSteps:
         Args:
             weights: of each of ``rows``; None = the state ``typical`` alone.
         """
-        times = self.times(int(typical))
-        if weights is None:
-            result = self._of_one(name, int(typical))
-        else:
-            whole = np.zeros(len(self.states))
-            whole[self.rows] = weights
-            result = self._weighted(name, times, whole)
+        key = name, (int(typical), weights is not None)
+        if key not in self._predictions:
+            current = self._breakdown(int(typical), weights)
+            self._predictions[key] = current.prediction(current.part(name))
+        result = self._predictions[key]
         if warnings:
             result = replace(result, warnings=(*result.warnings, *warnings))
-        return result, times.clock_hz
+        return result, self.times(int(typical)).clock_hz
 
     def whole(self, name: str, warnings: Sequence[str]) -> tuple[Prediction, float]:
         """The sum of all steps of the phase, whose clock is that of the first."""
-        weights = np.ones(len(self.rows)) if len(self.rows) > 1 else None
-        return self.at(name, int(self.rows[0]), warnings, weights)
+        return self.at(name, int(self.rows[0]), warnings, self.all_rows)
 
-    def _of_one(self, name: str, typical: int) -> Prediction:
-        """Remembered: batches of the same prompts share their prefill."""
-        key = name, typical
-        if key not in self._alone:
-            weights = once(typical, len(self.states))
-            self._alone[key] = self._weighted(name, self.times(typical), weights)
-        return self._alone[key]
+    @property
+    def all_rows(self) -> F64 | None:
+        """Weights of the sum of all steps; None = there is one."""
+        return np.ones(len(self.rows)) if len(self.rows) > 1 else None
 
-    def _weighted(self, name: str, times: StepTimes, weights: F64) -> Prediction:
-        breakdown = Breakdown(self.model, times, weights)
-        return breakdown.prediction(breakdown.part(name))
+    def _breakdown(self, typical: int, weights: F64 | None) -> Breakdown:
+        key = typical, weights is not None
+        if key not in self._sums:
+            whole = self.of_states(typical, weights)
+            self._sums[key] = Breakdown(self.model, self.times(typical), whole)
+        return self._sums[key]
+
+    def of_states(self, typical: int, weights: F64 | None) -> F64:
+        """Weights of all states, by those of :meth:`at`."""
+        if weights is None:
+            return once(typical, len(self.states))
+        whole = np.zeros(len(self.states))
+        whole[self.rows] = weights
+        return whole
+
+    @staticmethod
+    def predict(wanted: Sequence[WantedSum]) -> None:
+        """Finds sums of one model's steps together, which :meth:`at` then looks up."""
+        fresh = {(id(each.steps), each.name, each.typical): each for each in wanted}
+        items = list(fresh.values())
+        if not items:
+            return
+        breakdowns = Breakdown.several(
+            items[0].steps.model,
+            [each.steps.times(each.typical) for each in items],
+            [each.steps.of_states(each.typical, each.weights) for each in items],
+        )
+        predictions = Breakdown.predictions(breakdowns, [each.name for each in items])
+        for each, breakdown, prediction in zip(items, breakdowns, predictions, strict=True):
+            key = each.typical, each.weights is not None
+            each.steps._sums[key] = breakdown  # noqa: SLF001 - its own class
+            each.steps._predictions[each.name, key] = prediction  # noqa: SLF001
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class WantedSum:
+    """A sum of steps that somebody will ask for; the others as of :meth:`BatchSteps.at`."""
+
+    steps: BatchSteps
+    name: str
+    typical: int
+    weights: F64 | None = None
 
 
 def batch_steps(
@@ -317,6 +353,15 @@ def steps_together(
     if len(limited) > 1 and model.takes_clocks:
         for begin in range(0, len(limited), MOST_CLOCKS):
             _hold_together(times, joined, limited[begin : begin + MOST_CLOCKS])
+    wanted = []
+    for (first, remaining), (_, output_len) in zip(steps_together, batches, strict=True):
+        wanted.append(WantedSum(first, "prefill", int(first.rows[0]), first.all_rows))
+        if output_len > 1:
+            _, weights = decode_knots(output_len - 1)
+            middle = int(remaining.rows[len(weights) // 2])
+            wanted.append(WantedSum(remaining, "decode_step", middle))
+            wanted.append(WantedSum(remaining, "decode", middle, weights))
+    BatchSteps.predict(wanted)
     return steps_together
 
 
