@@ -149,20 +149,29 @@ class ErrorFactors:
         total = math.fsum([time for time, _ in terms])
         if total <= 0.0:
             return ErrorFactors()
-        shared: dict[str, list[float]] = {}
-        squares: dict[str, list[float]] = {}
-        for time, factors in terms:
-            for name, value in factors.loadings.items():
-                shared.setdefault(name, []).append(time * value)
-            if causes:
-                for name, value in factors.causes.items():
-                    squares.setdefault(name, []).append((time * value) ** 2)
+        shared = _sums([(time, factors.loadings) for time, factors in terms], 1)
+        made_of = _sums([(time, factors.causes) for time, factors in terms], 2) if causes else {}
         independent = math.fsum([(time * factors.independent) ** 2 for time, factors in terms])
         return ErrorFactors(
-            {name: math.fsum(values) / total for name, values in sorted(shared.items())},
+            {name: value / total for name, value in sorted(shared.items())},
             math.sqrt(independent) / total,
-            {name: math.sqrt(math.fsum(v)) / total for name, v in sorted(squares.items())},
+            {name: math.sqrt(value) / total for name, value in sorted(made_of.items())},
         )
+
+
+def _sums(terms: Sequence[tuple[float, Mapping[str, float]]], power: int) -> dict[str, float]:
+    """Sums by name of ``(time x value) ** power``, rounded once."""
+    if len(terms) <= 2:  # so that one addition is all
+        table: dict[str, float] = {}
+        for time, values in terms:
+            for name, value in values.items():
+                table[name] = table.get(name, 0.0) + (time * value) ** power
+        return table
+    lists: dict[str, list[float]] = {}
+    for time, values in terms:
+        for name, value in values.items():
+            lists.setdefault(name, []).append((time * value) ** power)
+    return {name: math.fsum(values) for name, values in lists.items()}
 
 
 def spread_of_ratio(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, final
 
 import numpy as np
@@ -409,10 +410,12 @@ def _states(
     return states.then(BatchStates.decode(current, knots)) if deployment.model.causal else states
 
 
+@lru_cache(maxsize=1024)
 def decode_knots(steps: int) -> tuple[I64, F64]:
     """Steps to evaluate (from 1; at least one) and how many steps each stands for.
 
-    Between evaluated steps time is taken as a straight line (trapezoidal weights).
+    Between evaluated steps time is taken as a straight line (trapezoidal weights). The arrays are
+    shared, and not to be written to.
     """
     if steps == 0:
         return np.array([1], dtype=np.int64), np.zeros(1)

@@ -319,6 +319,7 @@ class NodeTimes:
         self.shared: list[Mapping[str, float]] = [{}] * shape[0]
         self._calls: list[OpStateGrid] = []
         self._whole: tuple[NodeTimes, I64] | None = None
+        self._kernels_j: F64 | None = None
 
     def _hold(self, every: F64) -> None:
         """Takes the arrays, shape (tables, nodes, n)."""
@@ -348,6 +349,7 @@ class NodeTimes:
         node_times.tiers = np.take(self.tiers, states, axis=1)
         node_times._calls = []  # noqa: SLF001 - its own class
         node_times._whole = self, states  # noqa: SLF001
+        node_times._kernels_j = None  # noqa: SLF001
         return node_times
 
     def grids_of(self, wanted: I64) -> Iterator[tuple[OpStateGrid, I64 | None]]:
@@ -455,6 +457,20 @@ class NodeTimes:
             if (joules := call.above_static_j(self.device, self.clocks)) is not None:
                 above_static_j[np.ix_(np.asarray(call.members), call.rows)] = joules
         return above_static_j
+
+    def kernels_j(self, counts: I64) -> F64:
+        """The same of all executions in each state, shape (n,).
+
+        Args:
+            counts: of the graph's nodes, how often each runs.
+        """
+        if self._kernels_j is None:
+            if self._whole is not None:
+                whole, states = self._whole
+                self._kernels_j = np.take(whole.kernels_j(counts), states)
+            else:
+                self._kernels_j = rows_summed(self.above_static_j * counts[:, None])
+        return self._kernels_j
 
     @cached_property
     def octaves_outside(self) -> F64:
