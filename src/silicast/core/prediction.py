@@ -8,7 +8,9 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, final
+from typing import Any, Literal, final
+
+import msgspec
 
 Tier = Literal["bound", "analytic", "cross-device", "scaled", "calibrated"]
 Domain = Literal["in", "near", "out"]
@@ -26,8 +28,7 @@ def to_picoseconds(seconds: float) -> int:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """One node of the tree that says where time goes.
 
     Attributes:
@@ -63,16 +64,27 @@ class Part:
     @staticmethod
     def group(name: str, children: Sequence[Part], *, count: int = 1, bound_by: str = "") -> Part:
         """A part made of ``children``: times and bounds are their sums."""
-        dominant = max(children, key=lambda part: part.exposed_ps, default=None)
+        exposed, hidden, bound, longest = 0, 0, 0, -1
+        dominant = ""
+        for child in children:
+            exposed += child.exposed_ps
+            hidden += child.hidden_ps
+            bound += child.bound_ps
+            if child.exposed_ps > longest:
+                longest, dominant = child.exposed_ps, child.bound_by
         return Part(
             name=name,
-            exposed_ps=sum(child.exposed_ps for child in children),
-            hidden_ps=sum(child.hidden_ps for child in children),
-            bound_ps=sum(child.bound_ps for child in children),
-            bound_by=bound_by or (dominant.bound_by if dominant else ""),
+            exposed_ps=exposed,
+            hidden_ps=hidden,
+            bound_ps=bound,
+            bound_by=bound_by or dominant,
             count=count,
             children=tuple(children),
         )
+
+    def changed(self, **fields: Any) -> Part:
+        """The same with other values of some fields."""
+        return msgspec.structs.replace(self, **fields)
 
 
 @final

@@ -441,7 +441,8 @@ def binned(places: I64, weights: F64, count: int) -> F64:
     """
     rows = len(weights)
     at = (places + count * np.arange(rows)[:, None]).ravel()
-    return np.bincount(at, weights=weights.ravel(), minlength=rows * count).reshape(rows, count)
+    sums: F64 = np.bincount(at, weights=weights.ravel(), minlength=rows * count).astype(np.float64)
+    return sums.reshape(rows, count)
 
 
 def narrowed_sum(

@@ -128,7 +128,7 @@ def predict_static_batch(
     middle = decode_steps.rows[len(weights) // 2]
     step, _ = decode_steps.at("decode_step", middle, warnings)
     remaining, decode_hz = decode_steps.at("decode", middle, warnings, weights)
-    remaining = replace(remaining, part=replace(remaining.part, count=output_len - 1))
+    remaining = replace(remaining, part=remaining.part.changed(count=output_len - 1))
     longer = max((first, remaining), key=lambda phase: phase.part.exposed_ps)
     halves = [(phase.part.exposed_ps, phase.error, phase.narrowed) for phase in (first, remaining)]
     total = replace(

@@ -424,14 +424,20 @@ class NodeTimes:
         if self._whole is not None:
             whole, states = self._whole
             return whole.bound_by(int(states[state]))
-        bound = [""] * len(self.time_s)
+        names, table = self._bounds
+        return [names[number] for number in table[state].tolist()]
+
+    @cached_property
+    def _bounds(self) -> tuple[list[str], I64]:
+        """Resources, and which of them sets the bound of each node, shape (n, nodes); the first, ""
+        = it does not run.
+        """
+        numbers = {"": 0}
+        table = np.zeros(self.time_s.shape, dtype=np.int64)
         for call in self._calls:
-            position = int(np.searchsorted(call.rows, state))
-            if position < len(call.rows) and call.rows[position] == state:
-                size, names = int(call.size_index[position]), call.bound_by
-                for index, op in zip(call.members, call.ops.tolist(), strict=True):
-                    bound[index] = names[op * call.count + size]
-        return bound
+            of_size = [numbers.setdefault(name, len(numbers)) for name in call.bound_by]
+            table[np.asarray(call.members)[:, None], call.rows] = call.spread(np.array(of_size))
+        return list(numbers), np.ascontiguousarray(table.T)
 
     def ceiling_s(self) -> F64:
         """What the quick ones of measured kernels reached, shape (nodes, n); 0 = not known."""
@@ -458,7 +464,7 @@ class NodeTimes:
                 above_static_j[np.ix_(np.asarray(call.members), call.rows)] = joules
         return above_static_j
 
-    def kernels_j(self, counts: I64) -> F64:
+    def kernels_j(self, counts: F64) -> F64:
         """The same of all executions in each state, shape (n,).
 
         Args:

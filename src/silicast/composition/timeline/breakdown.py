@@ -110,7 +110,7 @@ class Breakdown:
             return Part.group(name, [*ways, self._host(None, host)])
         blocks = [part for way in ways for part in way.children if part.kind != "host"]
         whole = Part.group(name, [*blocks, self._host(self.graph.directions, host)])
-        return replace(whole, bound_ps=sum(way.bound_ps for way in ways))
+        return whole.changed(bound_ps=sum(way.bound_ps for way in ways))
 
     def direction_part(self, direction: Direction) -> Part:
         """The tree of one direction, with the launches that it waits for."""
@@ -129,7 +129,7 @@ class Breakdown:
         if self.graph.stages == 1:
             return whole
         # pieces of a batch could keep all stages busy at once: only the slowest one is a limit
-        return replace(whole, bound_ps=self._slowest_stage_ps(direction))
+        return whole.changed(bound_ps=self._slowest_stage_ps(direction))
 
     def _leaf(self, index: int) -> Part:
         node = self.graph.nodes[index]

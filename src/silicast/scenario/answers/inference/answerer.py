@@ -183,9 +183,9 @@ class InferenceAnswerer(Answerer):
         for group in groups.values():
             for part in _parts(group):
                 steps = _steps_of([one for _, one in part])
-                for (index, one), known in zip(part, steps, strict=True):
+                for (index, one), each in zip(part, steps, strict=True):
                     try:
-                        table[index] = _answered(one, known)
+                        table[index] = _answered(one, each)
                     except SilicastError as error:
                         table[index] = error
         return [table[index] for index in range(len(scenarios))]

@@ -197,7 +197,7 @@ class Colocated:
     def _why(self, replies: Sequence[Answer]) -> dict[str, Any]:
         neighbours = self._shared.neighbours
         parts = [
-            replace(item.part(), name=each.name)
+            item.part().changed(name=each.name)
             for item, each in zip(self._found, neighbours, strict=True)
         ]
         pools = [
