@@ -143,9 +143,7 @@ class ErrorFactors:
         )
 
     @staticmethod
-    def of_sum(
-        terms: Sequence[tuple[float, ErrorFactors]], *, causes: bool = True
-    ) -> ErrorFactors:
+    def of_sum(terms: Sequence[tuple[float, ErrorFactors]], *, causes: bool = True) -> ErrorFactors:
         """The error of a sum of ``(time, factors)`` terms, to first order.
 
         Shared factors add linearly with the terms' shares, independent parts in quadrature.

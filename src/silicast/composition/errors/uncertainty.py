@@ -321,14 +321,13 @@ class Uncertainty:
         for index, error in enumerate(now):
             groups.setdefault(self._tried(error), []).append(index)
         for tried, group in groups.items():
-            cases = tuple(frozenset((name,)) for name in tried)
+            names, cases = tried, tuple(frozenset((name,)) for name in tried)
             if len(self._kernels) > 1:
-                tried = (*tried, ALL_KERNELS)
-                cases = (*cases, frozenset(self._kernels))
+                names, cases = (*names, ALL_KERNELS), (*cases, frozenset(self._kernels))
             several = self._errors([totals[index] for index in group], cases)
             for index, errors in zip(group, several, strict=True):
                 least = now[index].variance
-                pairs = zip(tried, errors, strict=True)
+                pairs = zip(names, errors, strict=True)
                 left = [(name, each) for name, each in pairs if each.variance < least]
                 items[index] = dict(sorted(left, key=lambda item: item[1].variance))
         return items

@@ -14,7 +14,7 @@ from silicast.composition.memory.memory import MemoryUse, static_batch_memory
 from silicast.composition.passes.deployment import Deployment, busiest_group
 from silicast.composition.step.states import BatchStates
 from silicast.composition.step.step import StepModel, StepTimes, step_model
-from silicast.composition.timeline.breakdown import Breakdown, once
+from silicast.composition.timeline.breakdown import Breakdown
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import (
     ErrorFactors,
@@ -238,17 +238,16 @@ class BatchSteps:
     def _breakdown(self, typical: int, weights: F64 | None) -> Breakdown:
         key = typical, weights is not None
         if key not in self._sums:
-            whole = self.of_states(typical, weights)
-            self._sums[key] = Breakdown(self.model, self.times(typical), whole)
+            self._sums[key] = Breakdown(self.model, *self.weighted(typical, weights))
         return self._sums[key]
 
-    def of_states(self, typical: int, weights: F64 | None) -> F64:
-        """Weights of all states, by those of :meth:`at`."""
+    def weighted(self, typical: int, weights: F64 | None) -> tuple[StepTimes, F64]:
+        """Steps and their weights, by those of :meth:`at`."""
         if weights is None:
-            return once(typical, len(self.states))
+            return self.times(typical).of_states(np.array([typical])), np.ones(1)
         whole = np.zeros(len(self.states))
         whole[self.rows] = weights
-        return whole
+        return self.times(typical), whole
 
     @staticmethod
     def predict(wanted: Sequence[WantedSum]) -> None:
@@ -257,11 +256,8 @@ class BatchSteps:
         items = list(fresh.values())
         if not items:
             return
-        breakdowns = Breakdown.several(
-            items[0].steps.model,
-            [each.steps.times(each.typical) for each in items],
-            [each.steps.of_states(each.typical, each.weights) for each in items],
-        )
+        weighted = [each.steps.weighted(each.typical, each.weights) for each in items]
+        breakdowns = Breakdown.several(items[0].steps.model, weighted)
         predictions = Breakdown.predictions(breakdowns, [each.name for each in items])
         for each, breakdown, prediction in zip(items, breakdowns, predictions, strict=True):
             key = each.typical, each.weights is not None

@@ -313,27 +313,77 @@ class NodeTimes:
         shape = (len(graph.nodes), count)
         self.device = device
         self.clocks = clocks
-        self._hold(np.zeros((_TABLES, *shape)))
-        self._fill[:] = 1.0
-        self.tiers: I64 = np.full(shape, _ANALYTIC)
+        self._every: F64 = np.zeros((_TABLES, *shape))
+        self.tiers = np.full(shape, _ANALYTIC)
         self.shared: list[Mapping[str, float]] = [{}] * shape[0]
         self._calls: list[OpStateGrid] = []
         self._whole: tuple[NodeTimes, I64] | None = None
         self._kernels_j: F64 | None = None
+        self._fill[:] = 1.0
 
-    def _hold(self, every: F64) -> None:
-        """Takes the arrays, shape (tables, nodes, n)."""
-        self._every = every
-        self.time_s: F64 = every[0]
-        self.bound_s: F64 = every[1]
-        self.independent: F64 = every[2]
-        self.core_j: F64 = every[3]
-        self.memory_j: F64 = every[4]
-        self.dynamic_j: F64 = every[5]
-        self.dram_bytes: F64 = every[6]
-        self._fill: F64 = every[7]
-        self._links: F64 = every[8]
-        self._network: F64 = every[9]
+    @cached_property
+    def time_s(self) -> F64:
+        return self._table(0)
+
+    @cached_property
+    def bound_s(self) -> F64:
+        return self._table(1)
+
+    @cached_property
+    def independent(self) -> F64:
+        return self._table(2)
+
+    @cached_property
+    def core_j(self) -> F64:
+        return self._table(3)
+
+    @cached_property
+    def memory_j(self) -> F64:
+        return self._table(4)
+
+    @cached_property
+    def dynamic_j(self) -> F64:
+        return self._table(5)
+
+    @cached_property
+    def dram_bytes(self) -> F64:
+        return self._table(6)
+
+    @cached_property
+    def _fill(self) -> F64:
+        return self._table(7)
+
+    @cached_property
+    def _links(self) -> F64:
+        return self._table(8)
+
+    @cached_property
+    def _network(self) -> F64:
+        return self._table(9)
+
+    def _table(self, number: int) -> F64:
+        """One of the arrays; of some states of others, cut when somebody asks."""
+        if self._whole is None:
+            table: F64 = self._every[number]
+            return table
+        whole, states = self._whole
+        # not by an index: that may turn the layout, and with it sums' last bits
+        return np.take(whole._table(number), states, axis=1)  # noqa: SLF001 - its own class
+
+    @cached_property
+    def tiers(self) -> I64:
+        assert self._whole is not None
+        whole, states = self._whole
+        return np.take(whole.tiers, states, axis=1)
+
+    @cached_property
+    def within_measured(self) -> bool:
+        """Whether no node of these states, or of those that they are some of, has a size beyond all
+        that were measured.
+        """
+        if self._whole is not None:
+            return self._whole[0].within_measured
+        return not self.octaves_outside.any()
 
     def of_states(self, states: I64, device: Device | None = None) -> NodeTimes:
         """Some states, in ascending order, as if they had been evaluated alone.
@@ -344,9 +394,6 @@ class NodeTimes:
         node_times = NodeTimes.__new__(NodeTimes)
         node_times.device, node_times.shared = device or self.device, self.shared
         node_times.clocks = None
-        # not by an index: that may turn the layout, and with it sums' last bits
-        node_times._hold(np.take(self._every, states, axis=2))  # noqa: SLF001 - its own class
-        node_times.tiers = np.take(self.tiers, states, axis=1)
         node_times._calls = []  # noqa: SLF001 - its own class
         node_times._whole = self, states  # noqa: SLF001
         node_times._kernels_j = None  # noqa: SLF001

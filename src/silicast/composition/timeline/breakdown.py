@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import final
 
@@ -139,7 +139,11 @@ class Breakdown:
         pipes: Sequence[Part] = ()
         if self._resources is not None and exposed:
             pipes = self._resources.parts(
-                index, self.times.exposed_s[index], self._sums.runs[self._row, index], self.weights, exposed
+                index,
+                self.times.exposed_s[index],
+                self._sums.runs[self._row, index],
+                self.weights,
+                exposed,
             )
         return Part(
             name=node.name,
@@ -170,7 +174,9 @@ class Breakdown:
 
     def _slowest_stage_ps(self, direction: Direction) -> int:
         stages = [0] * self.graph.stages
-        for seconds, node in zip(self._sums.bound_s[self._row].tolist(), self.graph.nodes, strict=True):
+        for seconds, node in zip(
+            self._sums.bound_s[self._row].tolist(), self.graph.nodes, strict=True
+        ):
             if node.direction == direction:
                 stages[node.stage] += to_picoseconds(seconds)
         return max(stages)
@@ -243,23 +249,21 @@ class Breakdown:
         )
 
     @staticmethod
-    def several(
-        model: StepModel, times: Sequence[StepTimes], weights: Sequence[F64]
-    ) -> list[Breakdown]:
-        """Several sums, evaluated together; each is the same as alone."""
+    def several(model: StepModel, weighted: Sequence[tuple[StepTimes, F64]]) -> list[Breakdown]:
+        """Sums of several steps by their weights, evaluated together; each is as alone."""
         groups: dict[int, list[int]] = {}
-        for index, each in enumerate(weights):
-            groups.setdefault(len(each), []).append(index)
+        for index, (_, weights) in enumerate(weighted):
+            groups.setdefault(len(weights), []).append(index)
         items: dict[int, Breakdown] = {}
         for count, group in groups.items():
             most = max(MOST_VALUES // max(count * len(model.graph.nodes), 1), 1)
             for begin in range(0, len(group), most):
                 part = group[begin : begin + most]
-                several = [times[index] for index in part], [weights[index] for index in part]
-                sums = WeightedStates(model, *several)
+                times, weights_of = zip(*(weighted[index] for index in part), strict=True)
+                sums = WeightedStates(model, times, weights_of)
                 for row, index in enumerate(part):
-                    items[index] = Breakdown(model, times[index], weights[index], sums, row)
-        return [items[index] for index in range(len(weights))]
+                    items[index] = Breakdown(model, *weighted[index], sums, row)
+        return [items[index] for index in range(len(weighted))]
 
     @staticmethod
     def predictions(breakdowns: Sequence[Breakdown], names: Sequence[str]) -> list[Prediction]:
@@ -276,9 +280,7 @@ class Breakdown:
 
         return [
             each._prediction(each.part(name), error, left(index))  # noqa: SLF001 - its own class
-            for index, (each, name, error) in enumerate(
-                zip(breakdowns, names, errors, strict=True)
-            )
+            for index, (each, name, error) in enumerate(zip(breakdowns, names, errors, strict=True))
         ]
 
     def domain(self) -> Domain:
@@ -297,7 +299,7 @@ class Breakdown:
         unmeasured = self.model.unmeasured_streams
         if not unmeasured:
             return "in"
-        weighted = (self.times.exposed_s * self.weights).sum(axis=1)
+        weighted = self.exposed_s
         apart = np.array([node.op.family in unmeasured for node in self.graph.nodes])
         share = float(weighted[apart].sum()) / max(float(weighted.sum()), 1e-30)
         return "in" if share < 1.0 - LEAST_COVERED else "near"
@@ -307,9 +309,9 @@ class Breakdown:
         """How far sizes are from measured ones, and of each family beyond them the share of the
         time: out of the domain where a tenth of the time is far away, near it where half is beyond.
         """
-        octaves = self.times.nodes.octaves_outside
-        if not octaves.any():
+        if self.times.nodes.within_measured:
             return "in", {}
+        octaves = self.times.nodes.octaves_outside
         weighted = self.times.exposed_s * self.weights
         spent = float(weighted.sum())
         for least, most in ((NEAR_OCTAVES, 1.0 - LEAST_COVERED), (0.0, 0.5)):

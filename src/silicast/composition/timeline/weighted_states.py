@@ -62,7 +62,7 @@ class WeightedStates:
 
     @cached_property
     def runs(self) -> F64:
-        """Executions of each node in each state, a hidden one for nothing, shape (sums, nodes, n)."""
+        """Executions of each node in each state, a hidden one for nothing: (sums, nodes, n)."""
         alone = self._exposed + self._hidden
         remaining = np.divide(self._exposed, alone, out=np.ones_like(alone), where=alone > 0.0)
         runs: F64 = remaining * self._counts
@@ -121,7 +121,9 @@ class WeightedStates:
         beside = (self._stacked(lambda each: each.between_hidden_s) * weights).sum(axis=1)
         return waited.tolist(), beside.tolist()
 
-    def launched_s(self, directions: Sequence[int] | None = None) -> tuple[list[float], list[float]]:
+    def launched_s(
+        self, directions: Sequence[int] | None = None
+    ) -> tuple[list[float], list[float]]:
         """Of each sum, time that the device waits for launches, and host time of all launches.
 
         Args:
