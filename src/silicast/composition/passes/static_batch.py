@@ -426,4 +426,5 @@ def decode_knots(steps: int) -> tuple[I64, F64]:
         weights[left] += (gap + 1) / 2
         weights[left + 1] += (gap - 1) / 2
     weights[-1] += 1.0
+    weights.setflags(write=False)
     return knots, weights
