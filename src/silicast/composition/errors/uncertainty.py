@@ -254,8 +254,8 @@ class Uncertainty:
             (np.matmul(layout.loadings, by_call)[:, :, 0] / whole[:, None]).tolist()
             for layout in layouts
         ]
-        own = np.array([total.own_log_sd for total in totals])
-        sds = self._own(seconds, own, laid_out, whole).tolist()
+        log_sd = np.array([total.own_log_sd for total in totals])
+        sds = self._own(seconds, log_sd, laid_out, whole).tolist()
         usual = constants()[f"{mode_of(self.engine)}.composition_log_sd"]
         composition = usual if self._whole is None else self._whole.log_sd
         known = [HOST in measured for measured in cases]
@@ -425,11 +425,11 @@ class Uncertainty:
         return sds.reshape(shape)
 
 
-def binned(places: I64, weights: F64, count: int) -> F64:
-    """Sums of each row's weights by place, in their order; a row's are the same in any company.
+def binned(bins: I64, weights: F64, count: int) -> F64:
+    """Sums of each row's weights by bin, in their order; a row's are the same in any company.
 
     Args:
-        places: of each column, shape (columns,), below ``count``.
+        bins: of each column, shape (columns,), below ``count``.
         weights: shape (rows, columns).
 
     Returns:
@@ -439,7 +439,7 @@ def binned(places: I64, weights: F64, count: int) -> F64:
     [[5.0, 2.0], [0.75, 0.0]]
     """
     rows = len(weights)
-    at = (places + count * np.arange(rows)[:, None]).ravel()
+    at = (bins + count * np.arange(rows)[:, None]).ravel()
     sums: F64 = np.bincount(at, weights=weights.ravel(), minlength=rows * count).astype(np.float64)
     return sums.reshape(rows, count)
 

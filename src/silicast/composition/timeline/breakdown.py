@@ -219,8 +219,8 @@ class Breakdown:
             between = sums.between_s[0][self._row]
         tiers = nodes.tiers[:, self._typical]
         heat = self.model.machine.state_log_sd(self.times.clock_hz)
-        own = sums.own_log_sd[self._row]
-        return Sum(exposed, own, nodes.shared, tiers, between + waited, waited, heat)
+        log_sd = sums.own_log_sd[self._row]
+        return Sum(exposed, log_sd, nodes.shared, tiers, between + waited, waited, heat)
 
     def prediction(
         self, part: Part, *, direction: Direction | None = None, caveats: Sequence[str] = ()

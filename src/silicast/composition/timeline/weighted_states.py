@@ -96,8 +96,8 @@ class WeightedStates:
         independent = self._of_nodes(lambda nodes: nodes.independent)
         spread = (self._exposed * self._weights * independent).sum(axis=2)
         once = self.exposed_s
-        own: F64 = np.divide(spread, once, out=np.zeros_like(once), where=once > 0.0)
-        return own
+        log_sd: F64 = np.divide(spread, once, out=np.zeros_like(once), where=once > 0.0)
+        return log_sd
 
     @cached_property
     def tier_seconds(self) -> list[dict[Tier, float]]:
