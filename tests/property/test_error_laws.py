@@ -185,3 +185,19 @@ def test_correlations_are_those_of_some_field(sizes: list[tuple[int, int]]) -> N
         table = pairs.correlation([knowledge]).reshape(len(nodes), len(nodes))
         assert np.allclose(np.diag(table), 1.0)
         assert np.linalg.eigvalsh(table).min() > -1e-9  # else some sum would have no variance
+
+
+@given(terms(), st.lists(st.floats(0.1, 10.0), min_size=2, max_size=4))
+@settings(deadline=None)
+def test_errors_of_a_sum_are_the_same_in_any_company(
+    case: tuple[list[Block], Sum], scales: list[float]
+) -> None:
+    placed, total = case
+    model = uncertainty(placed)
+    totals = [replace(total, seconds=total.seconds * scale) for scale in scales]
+    together = model.factors_of(totals)
+    assert together == [uncertainty(placed).factors(each) for each in totals]
+    narrowed = model.narrowed_of(totals, together)
+    for each, left in zip(totals, narrowed, strict=True):
+        alone = uncertainty(placed).narrowed(each)
+        assert (left, list(left)) == (alone, list(alone))

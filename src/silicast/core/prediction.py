@@ -8,7 +8,9 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, final
+from typing import Any, Literal, final
+
+import msgspec
 
 Tier = Literal["bound", "analytic", "cross-device", "scaled", "calibrated"]
 Domain = Literal["in", "near", "out"]
@@ -26,8 +28,7 @@ def to_picoseconds(seconds: float) -> int:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """One node of the tree that says where time goes.
 
     Attributes:
@@ -66,16 +67,27 @@ class Part:
     @staticmethod
     def group(name: str, children: Sequence[Part], *, count: int = 1, bound_by: str = "") -> Part:
         """A part made of ``children``: times and bounds are their sums."""
-        dominant = max(children, key=lambda part: part.exposed_ps, default=None)
+        exposed, hidden, bound, longest = 0, 0, 0, -1
+        dominant = ""
+        for child in children:
+            exposed += child.exposed_ps
+            hidden += child.hidden_ps
+            bound += child.bound_ps
+            if child.exposed_ps > longest:
+                longest, dominant = child.exposed_ps, child.bound_by
         return Part(
             name=name,
-            exposed_ps=sum(child.exposed_ps for child in children),
-            hidden_ps=sum(child.hidden_ps for child in children),
-            bound_ps=sum(child.bound_ps for child in children),
-            bound_by=bound_by or (dominant.bound_by if dominant else ""),
+            exposed_ps=exposed,
+            hidden_ps=hidden,
+            bound_ps=bound,
+            bound_by=bound_by or dominant,
             count=count,
             children=tuple(children),
         )
+
+    def changed(self, **fields: Any) -> Part:
+        """The same with other values of some fields."""
+        return msgspec.structs.replace(self, **fields)
 
 
 @final
@@ -134,42 +146,45 @@ class ErrorFactors:
         )
 
     @staticmethod
-    def of_sum(terms: Iterable[tuple[float, ErrorFactors]]) -> ErrorFactors:
+    def of_sum(terms: Sequence[tuple[float, ErrorFactors]], *, causes: bool = True) -> ErrorFactors:
         """The error of a sum of ``(time, factors)`` terms, to first order.
 
         Shared factors add linearly with the terms' shares, independent parts in quadrature.
+
+        Args:
+            causes: whether what the independent part is made of is asked for.
 
         >>> a = ErrorFactors({"device": 0.1}, independent=0.2)
         >>> total = ErrorFactors.of_sum([(1.0, a), (1.0, a)])
         >>> total.loadings["device"], round(total.independent, 4)
         (0.1, 0.1414)
         """
-        shared: dict[str, list[float]] = {}
-        causes: dict[str, list[float]] = {}
-        squares: list[float] = []
-        times: list[float] = []
-        for time, factors in terms:
-            times.append(time)
-            for name, value in factors.loadings.items():
-                if name in shared:
-                    shared[name].append(time * value)
-                else:
-                    shared[name] = [time * value]
-            for name, value in factors.causes.items():
-                square = (time * value) ** 2
-                if name in causes:
-                    causes[name].append(square)
-                else:
-                    causes[name] = [square]
-            squares.append((time * factors.independent) ** 2)
-        total = math.fsum(times)
+        total = math.fsum([time for time, _ in terms])
         if total <= 0.0:
             return ErrorFactors()
+        shared = _sums([(time, factors.loadings) for time, factors in terms], 1)
+        made_of = _sums([(time, factors.causes) for time, factors in terms], 2) if causes else {}
+        independent = math.fsum([(time * factors.independent) ** 2 for time, factors in terms])
         return ErrorFactors(
-            {name: math.fsum(values) / total for name, values in sorted(shared.items())},
-            math.sqrt(math.fsum(squares)) / total,
-            {name: math.sqrt(math.fsum(v)) / total for name, v in sorted(causes.items())},
+            {name: value / total for name, value in sorted(shared.items())},
+            math.sqrt(independent) / total,
+            {name: math.sqrt(value) / total for name, value in sorted(made_of.items())},
         )
+
+
+def _sums(terms: Sequence[tuple[float, Mapping[str, float]]], power: int) -> dict[str, float]:
+    """Sums by name of ``(time x value) ** power``, rounded once."""
+    if len(terms) <= 2:  # so that one addition is all
+        table: dict[str, float] = {}
+        for time, values in terms:
+            for name, value in values.items():
+                table[name] = table.get(name, 0.0) + (time * value) ** power
+        return table
+    lists: dict[str, list[float]] = {}
+    for time, values in terms:
+        for name, value in values.items():
+            lists.setdefault(name, []).append((time * value) ** power)
+    return {name: math.fsum(values) for name, values in lists.items()}
 
 
 def spread_of_ratio(

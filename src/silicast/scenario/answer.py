@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -236,16 +235,16 @@ def why_tree(part: Part, total_ps: int | None = None) -> dict[str, Any]:
     if part.work:
         node["work"] = part.work
     if part.children:
-        node["parts"] = [why_tree(child, whole) for child in _shown_children(part)]
+        shown = part.children if len(part.children) <= MAX_CHILDREN else _shown_children(part)
+        node["parts"] = [why_tree(child, whole) for child in shown]
     return node
 
 
 def _shown_children(part: Part) -> list[Part]:
-    children = list(part.children)
-    if len(children) <= MAX_CHILDREN:
-        return children
+    """The first of many, and the others as one."""
+    children = part.children
     others = Part.group("others", children[MAX_CHILDREN - 1 :])
-    return [*children[: MAX_CHILDREN - 1], replace(others, children=())]
+    return [*children[: MAX_CHILDREN - 1], others.changed(children=())]
 
 
 def _internal(message: str) -> SilicastError:

@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 
 import silicast
+from silicast.composition.passes.deployment import Deployment
 from silicast.composition.passes.static_batch import predict_static_batch, steps_together
 from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer
+from silicast.scenario.answers.inference import answerer
 from silicast.scenario.answers.inference.answerer import batch_deployment
-from silicast.scenario.decode import decode
-from silicast.scenario.run import run
+from silicast.scenario.decode import Scenario, decode
+from silicast.scenario.resolving.deployments import deployment_of
+from silicast.scenario.run import run, run_many
 
 CASE: dict[str, Any] = {
     "task": "inference",
@@ -315,10 +318,28 @@ def test_batches_that_hold_a_clock_each_are_those_of_single_runs() -> None:
         assert together.clock_hz == alone.clock_hz
         assert together.total.part == alone.total.part
         assert together.total.error == alone.total.error
+        assert dict(together.total.narrowed) == dict(alone.total.narrowed)
         assert together.kernels_j() == alone.kernels_j()
         assert together.tier_seconds() == alone.tier_seconds()
     assert len(clocks) > 2
     assert max(clocks) < deployment.device.clocks.boost_hz
+
+
+def test_a_deployment_of_a_batch_is_resolved_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    resolved = []
+
+    def counted(scenario: Scenario, **fields: Any) -> tuple[Deployment, list[str]]:
+        resolved.append(scenario.raw.precision)
+        return deployment_of(scenario, **fields)
+
+    monkeypatch.setattr(answerer, "deployment_of", counted)
+    small = {"workload": {"batch": 2, "input_len": 64, "output_len": 2}}
+    trees = [CASE, CASE | small | {"id": 7}, CASE | {"precision": {"recipe": "fp8"}}, CASE]
+    items = run_many("inference", [decode(tree) for tree in trees])
+    assert len(resolved) == 2
+    assert items == [run_many("inference", [decode(tree)])[0] for tree in trees]
+    assert items[0] == items[3]
+    assert items[0] != items[2]
 
 
 def behind(cached: int, new: int, **fields: Any) -> Answer:

@@ -63,6 +63,8 @@ ALL_KERNELS = "kernels"
 MOST_LAYOUTS = 256
 """Layouts that are remembered; results never depend on it."""
 
+MOST_PRODUCTS = 1 << 19
+"""Products of errors of pairs of shapes that are added up together."""
 _NO_LIMIT = 1e100
 """Log sd: a finite one, for kernels that do not run."""
 
@@ -158,7 +160,7 @@ class _Layout:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Cases:
     """Layouts under several sets of what is taken as measured, side by side.
 
@@ -214,34 +216,62 @@ class Uncertainty:
             measured: what is taken as measured on the machine: families of kernels, "host",
                 "network".
         """
-        return self._errors(total, (measured,))[0]
+        return self.factors_of((total,), measured)[0]
 
-    def _errors(self, total: Sum, cases: Sequence[frozenset[str]]) -> list[ErrorFactors]:
-        """:meth:`of` for several sets of what is taken as measured."""
-        whole = float(total.seconds.sum()) + total.host_s
-        if whole <= 0.0:
-            return [ErrorFactors() for _ in cases]
-        laid_out = self._cases(total, tuple(cases))
-        by_call = np.bincount(laid_out.layouts[0].call, weights=total.seconds)  # the same in all
+    def factors_of(
+        self, totals: Sequence[Sum], measured: frozenset[str] = frozenset()
+    ) -> list[ErrorFactors]:
+        """:meth:`factors` of several sums; that of a sum is the same in any company."""
+        return [error for (error,) in self._errors(totals, (measured,))]
+
+    def _errors(
+        self, totals: Sequence[Sum], cases: tuple[frozenset[str], ...]
+    ) -> list[list[ErrorFactors]]:
+        """Of each sum, its error under each set of what is taken as measured."""
+        items = [[ErrorFactors() for _ in cases] for _ in totals]
+        groups: dict[_Cases, list[int]] = {}
+        for index, total in enumerate(totals):
+            if float(total.seconds.sum()) + total.host_s > 0.0:
+                groups.setdefault(self._cases(total, cases), []).append(index)
+        for laid_out, group in groups.items():
+            most = max(MOST_PRODUCTS // max(laid_out.correlation.size, 1), 1)
+            for begin in range(0, len(group), most):
+                part = group[begin : begin + most]
+                several = self._of_layout([totals[index] for index in part], cases, laid_out)
+                for index, errors in zip(part, several, strict=True):
+                    items[index] = errors
+        return items
+
+    def _of_layout(
+        self, totals: Sequence[Sum], cases: tuple[frozenset[str], ...], laid_out: _Cases
+    ) -> Iterator[list[ErrorFactors]]:
+        """:meth:`_errors` of sums of one layout."""
+        seconds = np.array([total.seconds for total in totals])
+        whole = seconds.sum(axis=1) + np.array([total.host_s for total in totals])
+        layouts, count = laid_out.layouts, laid_out.layouts[0].loadings.shape[1]
+        by_call = binned(layouts[0].call, seconds, count)[:, :, None]  # the same in all layouts
+        shares = [
+            (np.matmul(layout.loadings, by_call)[:, :, 0] / whole[:, None]).tolist()
+            for layout in layouts
+        ]
+        log_sd = np.array([total.own_log_sd for total in totals])
+        sds = self._own(seconds, log_sd, laid_out, whole).tolist()
         usual = constants()[f"{mode_of(self.engine)}.composition_log_sd"]
         composition = usual if self._whole is None else self._whole.log_sd
-        error_factors = []
-        beside = {
-            known: self._beside_kernels(total, whole, host_measured=known)
-            for known in {HOST in measured for measured in cases}
-        }
-        for measured, layout, causes in zip(
-            cases, laid_out.layouts, self._own(total, laid_out, whole), strict=True
-        ):
-            shares = (layout.loadings @ by_call / whole).tolist()
-            linear = dict(zip(layout.names, shares, strict=True))
-            linear |= beside[HOST in measured]
-            causes[COMPOSITION] = composition
-            current = math.sqrt(math.fsum([value * value for value in causes.values()]))
-            error_factors.append(
-                ErrorFactors({n: v for n, v in linear.items() if v > 0.0}, current, causes)
-            )
-        return error_factors
+        known = [HOST in measured for measured in cases]
+        for row, (total, whole_s) in enumerate(zip(totals, whole.tolist(), strict=True)):
+            beside = {x: self._beside_kernels(total, whole_s, host_measured=x) for x in set(known)}
+            errors = []
+            for case, layout in enumerate(layouts):
+                linear = dict(zip(layout.names, shares[case][row], strict=True))
+                linear |= beside[known[case]]
+                pairs = zip(self._pairs.causes, sds[row][case], strict=True)
+                causes = {name: sd for name, sd in pairs if sd > 0.0}
+                causes[COMPOSITION] = composition
+                independent = math.sqrt(math.fsum([value * value for value in causes.values()]))
+                loadings = {name: value for name, value in linear.items() if value > 0.0}
+                errors.append(ErrorFactors(loadings, independent, causes))
+            yield errors
 
     def _beside_kernels(self, total: Sum, whole: float, *, host_measured: bool) -> dict[str, float]:
         """Loadings of the power state, the engine's release, the host, routing and an assumed
@@ -280,21 +310,36 @@ class Uncertainty:
         Args:
             now: the error of the sum, if it is known.
         """
-        now = now or self.factors(total)
+        return self.narrowed_of((total,), (now or self.factors(total),))[0]
+
+    def narrowed_of(
+        self, totals: Sequence[Sum], now: Sequence[ErrorFactors]
+    ) -> list[dict[str, ErrorFactors]]:
+        """:meth:`narrowed` of several sums, whose errors are ``now``."""
+        items: list[dict[str, ErrorFactors]] = [{} for _ in totals]
+        groups: dict[tuple[str, ...], list[int]] = {}
+        for index, error in enumerate(now):
+            groups.setdefault(self._tried(error), []).append(index)
+        for tried, group in groups.items():
+            names, cases = tried, tuple(frozenset((name,)) for name in tried)
+            if len(self._kernels) > 1:
+                names, cases = (*names, ALL_KERNELS), (*cases, frozenset(self._kernels))
+            several = self._errors([totals[index] for index in group], cases)
+            for index, errors in zip(group, several, strict=True):
+                least = now[index].variance
+                pairs = zip(names, errors, strict=True)
+                left = [(name, each) for name, each in pairs if each.variance < least]
+                items[index] = dict(sorted(left, key=lambda item: item[1].variance))
+        return items
+
+    def _tried(self, now: ErrorFactors) -> tuple[str, ...]:
+        """The measurements that may narrow an error, those of the largest share of it first."""
         gain: dict[str, float] = {}
         for name, value in (*now.loadings.items(), *now.causes.items()):
             _, _, family = name.partition(":")
             gain[family] = gain.get(family, 0.0) + value * value
         families = sorted(self._kernels, key=lambda name: -gain.get(name, 0.0))
-        tried = [*families[:MOST_FAMILIES], *(n for n in (HOST, NETWORK) if n in now.loadings)]
-        cases = [frozenset((name,)) for name in tried]
-        if len(families) > 1:
-            tried.append(ALL_KERNELS)
-            cases.append(frozenset(families))
-        table = dict(zip(tried, self._errors(total, cases), strict=True))
-        chosen = [name for name in tried if table[name].variance < now.variance]
-        chosen.sort(key=lambda name: table[name].variance)
-        return {name: table[name] for name in chosen}
+        return (*families[:MOST_FAMILIES], *(n for n in (HOST, NETWORK) if n in now.loadings))
 
     def _cases(self, total: Sum, cases: tuple[frozenset[str], ...]) -> _Cases:
         """Remembered for sums whose kernel calls have the same factors."""
@@ -358,30 +403,57 @@ class Uncertainty:
             most_own,
         )
 
-    def _own(self, total: Sum, cases: _Cases, whole: float) -> Iterator[dict[str, float]]:
-        """Cause -> log sd of what the shapes of a family leave open, under each layout."""
+    def _own(self, seconds: F64, own_log_sd: F64, cases: _Cases, whole: F64) -> F64:
+        """Log sd of what the shapes of each cause leave open, under each layout.
+
+        Args:
+            seconds, own_log_sd: of the nodes of each sum, shape (sums, nodes).
+            whole: all that each sum adds up, s, shape (sums,).
+
+        Returns:
+            Shape (sums, layouts, causes).
+        """
         count, pairs = len(self._shape_families), self._pairs
-        spread = np.bincount(self._shape, weights=total.seconds * total.own_log_sd, minlength=count)
-        seconds = np.bincount(self._shape, weights=total.seconds, minlength=count)
-        spreads = np.minimum(spread, seconds * cases.most_own)
-        products = cases.correlation * spreads[:, pairs.one] * spreads[:, pairs.other]
-        shape = len(cases.layouts), len(pairs.causes)
-        variances = np.bincount(
-            cases.position, weights=products.ravel(), minlength=shape[0] * shape[1]
+        spread = binned(self._shape, seconds * own_log_sd, count)[:, None, :]
+        spreads = np.minimum(
+            spread, binned(self._shape, seconds, count)[:, None, :] * cases.most_own
         )
-        sds = np.sqrt(np.maximum(variances, 0.0)) / whole
-        for row in sds.reshape(shape).tolist():
-            yield {name: sd for name, sd in zip(pairs.causes, row, strict=True) if sd > 0.0}
+        products = cases.correlation * spreads[:, :, pairs.one] * spreads[:, :, pairs.other]
+        shape = len(whole), len(cases.layouts), len(pairs.causes)
+        variances = binned(cases.position, products.reshape(len(whole), -1), shape[1] * shape[2])
+        sds: F64 = np.sqrt(np.maximum(variances, 0.0)) / whole[:, None]
+        return sds.reshape(shape)
+
+
+def binned(bins: I64, weights: F64, count: int) -> F64:
+    """Sums of each row's weights by bin, in their order; a row's are the same in any company.
+
+    Args:
+        bins: of each column, shape (columns,), below ``count``.
+        weights: shape (rows, columns).
+
+    Returns:
+        Shape (rows, count).
+
+    >>> binned(np.array([0, 1, 0]), np.array([[1.0, 2.0, 4.0], [0.5, 0.0, 0.25]]), 2).tolist()
+    [[5.0, 2.0], [0.75, 0.0]]
+    """
+    rows = len(weights)
+    at = (bins + count * np.arange(rows)[:, None]).ravel()
+    sums: F64 = np.bincount(at, weights=weights.ravel(), minlength=rows * count).astype(np.float64)
+    return sums.reshape(rows, count)
 
 
 def narrowed_sum(
     terms: Sequence[tuple[float, ErrorFactors, Mapping[str, ErrorFactors]]],
 ) -> dict[str, ErrorFactors]:
-    """Measurement -> the error it would leave of a sum of ``(time, error, narrowed errors)``."""
+    """Measurement -> the error it would leave of a sum of ``(time, error, narrowed errors)``,
+    without the causes of it.
+    """
     names = dict.fromkeys(name for _, _, narrowed in terms for name in narrowed)
     table = {
         name: ErrorFactors.of_sum(
-            [(time, narrowed.get(name, error)) for time, error, narrowed in terms]
+            [(time, narrowed.get(name, error)) for time, error, narrowed in terms], causes=False
         )
         for name in names
     }

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, final
 
 import numpy as np
@@ -53,6 +54,14 @@ class Deployment:
         """Asks the engine for its policy."""
         policy = policy_of(self.machine, self.model, self.plan, self.precision)
         object.__setattr__(self, "policy", policy)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Remembered: tables of what is known of deployments ask for it again and again."""
+        return hash((self.machine, self.model, self.plan, self.precision, self.policy))
 
     @staticmethod
     def from_model(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, final
 
 import numpy as np
@@ -13,7 +14,7 @@ from silicast.composition.memory.memory import MemoryUse, static_batch_memory
 from silicast.composition.passes.deployment import Deployment, busiest_group
 from silicast.composition.step.states import BatchStates
 from silicast.composition.step.step import StepModel, StepTimes, step_model
-from silicast.composition.timeline.breakdown import Breakdown, once
+from silicast.composition.timeline.breakdown import Breakdown
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import (
     ErrorFactors,
@@ -30,6 +31,9 @@ from silicast.kernels.row_devices import RowDevices
 
 if TYPE_CHECKING:
     from silicast.workload.frameworks.eager import Framework
+
+_Key = tuple[int, bool]
+"""A sum of a phase's steps: the state whose clock is held, whether others count too."""
 
 MAX_EVALUATED_STEPS = 33
 """Decode steps are evaluated in full up to so many; beyond, at evenly spaced ones."""
@@ -72,7 +76,7 @@ class StaticBatch:
     def tier_seconds(self) -> tuple[dict[Tier, float], dict[Tier, float]]:
         """Exposed time of the kernels of prefill and of all decode steps by tier, s."""
         first, remaining = self.steps
-        prefill = first.tier_seconds(int(first.rows[0]), np.ones(len(first.rows)))
+        prefill = first.tier_seconds(int(first.rows[0]), first.all_rows)
         if not len(self.weights):
             return prefill, {}
         middle = int(remaining.rows[len(self.weights) // 2])
@@ -124,7 +128,7 @@ def predict_static_batch(
     middle = decode_steps.rows[len(weights) // 2]
     step, _ = decode_steps.at("decode_step", middle, warnings)
     remaining, decode_hz = decode_steps.at("decode", middle, warnings, weights)
-    remaining = replace(remaining, part=replace(remaining.part, count=output_len - 1))
+    remaining = replace(remaining, part=remaining.part.changed(count=output_len - 1))
     longer = max((first, remaining), key=lambda phase: phase.part.exposed_ps)
     halves = [(phase.part.exposed_ps, phase.error, phase.narrowed) for phase in (first, remaining)]
     total = replace(
@@ -178,7 +182,8 @@ class BatchSteps:
     at_boost: StepTimes
     _held: dict[float, StepTimes] = field(default_factory=dict, compare=False)
     _clocks: dict[int, float] = field(default_factory=dict, compare=False)
-    _alone: dict[tuple[str, int], Prediction] = field(default_factory=dict, compare=False)
+    _sums: dict[_Key, Breakdown] = field(default_factory=dict, compare=False)
+    _predictions: dict[tuple[str, _Key], Prediction] = field(default_factory=dict, compare=False)
 
     def hold(self, typical: int, clock_hz: float) -> None:
         """Takes note of the clock that is held over the mix of work of a state."""
@@ -200,11 +205,9 @@ class BatchSteps:
     def kernels_j(self, rows: I64, typical: int) -> F64:
         return self.model.kernels_j(self.times(int(typical)))[rows]
 
-    def tier_seconds(self, typical: int, weights: F64) -> dict[Tier, float]:
-        """Exposed time of the kernels by tier, s; ``weights`` of each of ``rows``."""
-        whole = np.zeros(len(self.states))
-        whole[self.rows] = weights
-        return Breakdown(self.model, self.times(typical), whole).tier_seconds()
+    def tier_seconds(self, typical: int, weights: F64 | None) -> dict[Tier, float]:
+        """Exposed time of the kernels by tier, s; ``weights`` as of :meth:`at`."""
+        return self._breakdown(int(typical), weights).tier_seconds()
 
     def at(
         self, name: str, typical: int, warnings: Sequence[str], weights: F64 | None = None
@@ -214,33 +217,63 @@ class BatchSteps:
         Args:
             weights: of each of ``rows``; None = the state ``typical`` alone.
         """
-        times = self.times(int(typical))
-        if weights is None:
-            result = self._of_one(name, int(typical))
-        else:
-            whole = np.zeros(len(self.states))
-            whole[self.rows] = weights
-            result = self._weighted(name, times, whole)
+        key = name, (int(typical), weights is not None)
+        if key not in self._predictions:
+            current = self._breakdown(int(typical), weights)
+            self._predictions[key] = current.prediction(current.part(name))
+        result = self._predictions[key]
         if warnings:
             result = replace(result, warnings=(*result.warnings, *warnings))
-        return result, times.clock_hz
+        return result, self.times(int(typical)).clock_hz
 
     def whole(self, name: str, warnings: Sequence[str]) -> tuple[Prediction, float]:
         """The sum of all steps of the phase, whose clock is that of the first."""
-        weights = np.ones(len(self.rows)) if len(self.rows) > 1 else None
-        return self.at(name, int(self.rows[0]), warnings, weights)
+        return self.at(name, int(self.rows[0]), warnings, self.all_rows)
 
-    def _of_one(self, name: str, typical: int) -> Prediction:
-        """Remembered: batches of the same prompts share their prefill."""
-        key = name, typical
-        if key not in self._alone:
-            weights = once(typical, len(self.states))
-            self._alone[key] = self._weighted(name, self.times(typical), weights)
-        return self._alone[key]
+    @property
+    def all_rows(self) -> F64 | None:
+        """Weights of the sum of all steps; None = there is one."""
+        return np.ones(len(self.rows)) if len(self.rows) > 1 else None
 
-    def _weighted(self, name: str, times: StepTimes, weights: F64) -> Prediction:
-        breakdown = Breakdown(self.model, times, weights)
-        return breakdown.prediction(breakdown.part(name))
+    def _breakdown(self, typical: int, weights: F64 | None) -> Breakdown:
+        key = typical, weights is not None
+        if key not in self._sums:
+            self._sums[key] = Breakdown(self.model, *self.weighted(typical, weights))
+        return self._sums[key]
+
+    def weighted(self, typical: int, weights: F64 | None) -> tuple[StepTimes, F64]:
+        """Steps and their weights, by those of :meth:`at`."""
+        if weights is None:
+            return self.times(typical).of_states(np.array([typical])), np.ones(1)
+        whole = np.zeros(len(self.states))
+        whole[self.rows] = weights
+        return self.times(typical), whole
+
+    @staticmethod
+    def predict(wanted: Sequence[WantedSum]) -> None:
+        """Finds sums of one model's steps together, which :meth:`at` then looks up."""
+        fresh = {(id(each.steps), each.name, each.typical): each for each in wanted}
+        items = list(fresh.values())
+        if not items:
+            return
+        weighted = [each.steps.weighted(each.typical, each.weights) for each in items]
+        breakdowns = Breakdown.several(items[0].steps.model, weighted)
+        predictions = Breakdown.predictions(breakdowns, [each.name for each in items])
+        for each, breakdown, prediction in zip(items, breakdowns, predictions, strict=True):
+            key = each.typical, each.weights is not None
+            each.steps._sums[key] = breakdown  # noqa: SLF001 - its own class
+            each.steps._predictions[each.name, key] = prediction  # noqa: SLF001
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class WantedSum:
+    """A sum of steps that somebody will ask for; the others as of :meth:`BatchSteps.at`."""
+
+    steps: BatchSteps
+    name: str
+    typical: int
+    weights: F64 | None = None
 
 
 def batch_steps(
@@ -317,6 +350,15 @@ def steps_together(
     if len(limited) > 1 and model.takes_clocks:
         for begin in range(0, len(limited), MOST_CLOCKS):
             _hold_together(times, joined, limited[begin : begin + MOST_CLOCKS])
+    wanted = []
+    for (first, remaining), (_, output_len) in zip(steps_together, batches, strict=True):
+        wanted.append(WantedSum(first, "prefill", int(first.rows[0]), first.all_rows))
+        if output_len > 1:
+            _, weights = decode_knots(output_len - 1)
+            middle = int(remaining.rows[len(weights) // 2])
+            wanted.append(WantedSum(remaining, "decode_step", middle))
+            wanted.append(WantedSum(remaining, "decode", middle, weights))
+    BatchSteps.predict(wanted)
     return steps_together
 
 
@@ -364,10 +406,12 @@ def _states(
     return states.then(BatchStates.decode(current, knots)) if deployment.model.causal else states
 
 
+@lru_cache(maxsize=1024)
 def decode_knots(steps: int) -> tuple[I64, F64]:
     """Steps to evaluate (from 1; at least one) and how many steps each stands for.
 
-    Between evaluated steps time is taken as a straight line (trapezoidal weights).
+    Between evaluated steps time is taken as a straight line (trapezoidal weights). The arrays are
+    shared, and not to be written to.
     """
     if steps == 0:
         return np.array([1], dtype=np.int64), np.zeros(1)
@@ -382,4 +426,5 @@ def decode_knots(steps: int) -> tuple[I64, F64]:
         weights[left] += (gap + 1) / 2
         weights[left + 1] += (gap - 1) / 2
     weights[-1] += 1.0
+    weights.setflags(write=False)
     return knots, weights

@@ -238,7 +238,7 @@ def _step(
 
 def with_update(passes: Prediction, update: Prediction, name: str) -> Prediction:
     """Passes forward and backward, then one update."""
-    part = Part.group(name, (replace(passes.part, name="forward_and_backward"), update.part))
+    part = Part.group(name, (passes.part.changed(name="forward_and_backward"), update.part))
     both = [(each.part.exposed_ps, each.error, each.narrowed) for each in (passes, update)]
     error = ErrorFactors.of_sum([(time, each) for time, each, _ in both])
     return replace(
@@ -322,8 +322,7 @@ def repeated(part: Part, times: int) -> Part:
     >>> repeated(Part("pass", 5, children=(Part("a", 2), Part("b", 3))), 3).children[1].exposed_ps
     9
     """
-    return replace(
-        part,
+    return part.changed(
         exposed_ps=part.exposed_ps * times,
         hidden_ps=part.hidden_ps * times,
         bound_ps=part.bound_ps * times,

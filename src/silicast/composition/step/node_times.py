@@ -311,26 +311,77 @@ class NodeTimes:
         shape = (len(graph.nodes), count)
         self.device = device
         self.clocks = clocks
-        self._hold(np.zeros((_TABLES, *shape)))
-        self._fill[:] = 1.0
-        self.tiers: I64 = np.full(shape, _ANALYTIC)
+        self._every: F64 = np.zeros((_TABLES, *shape))
+        self.tiers = np.full(shape, _ANALYTIC)
         self.shared: list[Mapping[str, float]] = [{}] * shape[0]
         self._calls: list[OpStateGrid] = []
         self._whole: tuple[NodeTimes, I64] | None = None
+        self._kernels_j: F64 | None = None
+        self._fill[:] = 1.0
 
-    def _hold(self, every: F64) -> None:
-        """Takes the arrays, shape (tables, nodes, n)."""
-        self._every = every
-        self.time_s: F64 = every[0]
-        self.bound_s: F64 = every[1]
-        self.independent: F64 = every[2]
-        self.core_j: F64 = every[3]
-        self.memory_j: F64 = every[4]
-        self.dynamic_j: F64 = every[5]
-        self.dram_bytes: F64 = every[6]
-        self._fill: F64 = every[7]
-        self._links: F64 = every[8]
-        self._network: F64 = every[9]
+    @cached_property
+    def time_s(self) -> F64:
+        return self._table(0)
+
+    @cached_property
+    def bound_s(self) -> F64:
+        return self._table(1)
+
+    @cached_property
+    def independent(self) -> F64:
+        return self._table(2)
+
+    @cached_property
+    def core_j(self) -> F64:
+        return self._table(3)
+
+    @cached_property
+    def memory_j(self) -> F64:
+        return self._table(4)
+
+    @cached_property
+    def dynamic_j(self) -> F64:
+        return self._table(5)
+
+    @cached_property
+    def dram_bytes(self) -> F64:
+        return self._table(6)
+
+    @cached_property
+    def _fill(self) -> F64:
+        return self._table(7)
+
+    @cached_property
+    def _links(self) -> F64:
+        return self._table(8)
+
+    @cached_property
+    def _network(self) -> F64:
+        return self._table(9)
+
+    def _table(self, number: int) -> F64:
+        """One of the arrays; of some states of others, cut when somebody asks."""
+        if self._whole is None:
+            table: F64 = self._every[number]
+            return table
+        whole, states = self._whole
+        # not by an index: that may turn the layout, and with it sums' last bits
+        return np.take(whole._table(number), states, axis=1)  # noqa: SLF001 - its own class
+
+    @cached_property
+    def tiers(self) -> I64:
+        assert self._whole is not None
+        whole, states = self._whole
+        return np.take(whole.tiers, states, axis=1)
+
+    @cached_property
+    def within_measured(self) -> bool:
+        """Whether no node of these states, or of those that they are some of, has a size beyond all
+        that were measured.
+        """
+        if self._whole is not None:
+            return self._whole[0].within_measured
+        return not self.octaves_outside.any()
 
     def of_states(self, states: I64, device: Device | None = None) -> NodeTimes:
         """Some states, in ascending order, as if they had been evaluated alone.
@@ -341,11 +392,9 @@ class NodeTimes:
         node_times = NodeTimes.__new__(NodeTimes)
         node_times.device, node_times.shared = device or self.device, self.shared
         node_times.clocks = None
-        # not by an index: that may turn the layout, and with it sums' last bits
-        node_times._hold(np.take(self._every, states, axis=2))  # noqa: SLF001 - its own class
-        node_times.tiers = np.take(self.tiers, states, axis=1)
         node_times._calls = []  # noqa: SLF001 - its own class
         node_times._whole = self, states  # noqa: SLF001
+        node_times._kernels_j = None  # noqa: SLF001
         return node_times
 
     def grids_of(self, wanted: I64) -> Iterator[tuple[OpStateGrid, I64 | None]]:
@@ -422,14 +471,20 @@ class NodeTimes:
         if self._whole is not None:
             whole, states = self._whole
             return whole.limits(int(states[state]))
-        bound: list[tuple[str, Also]] = [("", ())] * len(self.time_s)
+        limits, table = self._limits
+        return [limits[number] for number in table[state].tolist()]
+
+    @cached_property
+    def _limits(self) -> tuple[list[tuple[str, Also]], I64]:
+        """Limits, and which of them each node has in each state, shape (n, nodes); the first = it
+        does not run.
+        """
+        numbers: dict[tuple[str, Also], int] = {("", ()): 0}
+        table = np.zeros(self.time_s.shape, dtype=np.int64)
         for call in self._calls:
-            position = int(np.searchsorted(call.rows, state))
-            if position < len(call.rows) and call.rows[position] == state:
-                size, limits = int(call.size_index[position]), call.limits
-                for index, op in zip(call.members, call.ops.tolist(), strict=True):
-                    bound[index] = limits[op * call.count + size]
-        return bound
+            of_size = [numbers.setdefault(limit, len(numbers)) for limit in call.limits]
+            table[np.asarray(call.members)[:, None], call.rows] = call.spread(np.array(of_size))
+        return list(numbers), np.ascontiguousarray(table.T)
 
     def ceiling_s(self) -> F64:
         """What the quick ones of measured kernels reached, shape (nodes, n); 0 = not known."""
@@ -455,6 +510,20 @@ class NodeTimes:
             if (joules := call.above_static_j(self.device, self.clocks)) is not None:
                 above_static_j[np.ix_(np.asarray(call.members), call.rows)] = joules
         return above_static_j
+
+    def kernels_j(self, counts: F64) -> F64:
+        """The same of all executions in each state, shape (n,).
+
+        Args:
+            counts: of the graph's nodes, how often each runs.
+        """
+        if self._kernels_j is None:
+            if self._whole is not None:
+                whole, states = self._whole
+                self._kernels_j = np.take(whole.kernels_j(counts), states)
+            else:
+                self._kernels_j = rows_summed(self.above_static_j * counts[:, None])
+        return self._kernels_j
 
     @cached_property
     def octaves_outside(self) -> F64:

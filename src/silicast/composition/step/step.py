@@ -387,8 +387,7 @@ class StepModel:
         """What the kernels of each state take beyond what the board draws while it waits, joules of
         one device, at the clock of the times; shape (n,).
         """
-        kernels_j: F64 = rows_summed(times.nodes.above_static_j * self.graph.counts[:, None])
-        return kernels_j
+        return times.nodes.kernels_j(self.graph.counts)
 
 
 @lru_cache(maxsize=256)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import final
 
 import numpy as np
@@ -14,11 +14,11 @@ from silicast.composition.power.clock import not_held
 from silicast.composition.step.executions import DIRECTIONS
 from silicast.composition.step.pipes import Resources, host_part
 from silicast.composition.step.step import StepModel, StepTimes
+from silicast.composition.timeline.weighted_states import MOST_VALUES, WeightedStates
 from silicast.core.numerics import F64
 from silicast.core.prediction import (
-    PICOSECONDS,
-    TIERS,
     Domain,
+    ErrorFactors,
     Later,
     Part,
     Prediction,
@@ -59,61 +59,39 @@ class Coverage:
 
 @final
 class Breakdown:
-    """Sums of weighted states of a step model.
+    """A sum of weighted states of a step model.
 
     Args:
         model: the steps.
         times: of the states, at one clock.
         weights: how often each state runs, shape (n,).
+        sums: several sums side by side, of which ``row`` is this one, if they are known.
     """
 
-    def __init__(self, model: StepModel, times: StepTimes, weights: F64) -> None:
+    def __init__(
+        self,
+        model: StepModel,
+        times: StepTimes,
+        weights: F64,
+        sums: WeightedStates | None = None,
+        row: int = 0,
+    ) -> None:
         self.model = model
         self.times = times
         self.weights = weights
         self.graph = model.graph
-        self.exposed_s: F64 = self._over_states(times.exposed_s)
-        self.hidden_s: F64 = self._over_states(times.hidden_s)
+        self._sums = sums or WeightedStates(model, (times,), (weights,))
+        self._row = row
+        self.exposed_s: F64 = self._sums.exposed_s[row]
+        self.hidden_s: F64 = self._sums.hidden_s[row]
 
-    def _over_states(self, table: F64) -> F64:
-        over_states: F64 = (table * self.weights).sum(axis=1)
-        return over_states
-
-    @cached_property
+    @property
     def _typical(self) -> int:
-        return int(np.argmax(self.weights))
-
-    @cached_property
-    def _runs(self) -> F64:
-        """Executions of each node in each state, a hidden one for nothing, shape (nodes, n)."""
-        alone = self.times.exposed_s + self.times.hidden_s
-        remaining = np.divide(
-            self.times.exposed_s, alone, out=np.ones_like(alone), where=alone > 0.0
-        )
-        runs: F64 = remaining * self.graph.counts[:, None]
-        return runs
-
-    @cached_property
-    def _bound_s(self) -> F64:
-        """Bounds shrink in proportion where a node is hidden: it is waited for that much less."""
-        return self._over_states(self.times.nodes.bound_s * self._runs)
-
-    @cached_property
-    def _ceiling_s(self) -> F64:
-        if not self.model.machine.evidence.ceilings:
-            return np.zeros(len(self.graph.nodes))
-        return self._over_states(self.times.nodes.ceiling_s() * self.graph.counts[:, None])
+        return self._sums.typical[self._row]
 
     @cached_property
     def _limits(self) -> list[tuple[str, Also]]:
         return self.times.nodes.limits(self._typical)
-
-    @cached_property
-    def _picoseconds(self) -> list[tuple[int, int, int, int]]:
-        """Of each node, what it adds, what is hidden, bound and ceiling."""
-        tables = np.stack((self.exposed_s, self.hidden_s, self._bound_s, self._ceiling_s))
-        rounded = np.rint(tables * PICOSECONDS).tolist()  # as `to_picoseconds`, all at once
-        return list(zip(*(map(int, row) for row in rounded), strict=True))
 
     @cached_property
     def _resources(self) -> Resources | None:
@@ -133,7 +111,7 @@ class Breakdown:
             return Part.group(name, [*ways, self._host(None, host)])
         blocks = [part for way in ways for part in way.children if part.kind != "host"]
         whole = Part.group(name, [*blocks, self._host(self.graph.directions, host)])
-        return replace(whole, bound_ps=sum(way.bound_ps for way in ways))
+        return whole.changed(bound_ps=sum(way.bound_ps for way in ways))
 
     def direction_part(self, direction: Direction) -> Part:
         """The tree of one direction, with the launches that it waits for."""
@@ -152,18 +130,22 @@ class Breakdown:
         if self.graph.stages == 1:
             return whole
         # pieces of a batch could keep all stages busy at once: only the slowest one is a limit
-        return replace(whole, bound_ps=self._slowest_stage_ps(direction))
+        return whole.changed(bound_ps=self._slowest_stage_ps(direction))
 
     def _leaf(self, index: int) -> Part:
         node = self.graph.nodes[index]
-        exposed, hidden, bound, ceiling = self._picoseconds[index]
+        exposed, hidden, bound, ceiling = self._sums.picoseconds[self._row][index]
         bound_by, also = self._limits[index]
         if bound > exposed + 1:
             raise ValueError(f"{node.name} is predicted below its bound")
         pipes: Sequence[Part] = ()
         if self._resources is not None and exposed:
             pipes = self._resources.parts(
-                index, self.times.exposed_s[index], self._runs[index], self.weights, exposed
+                index,
+                self.times.exposed_s[index],
+                self._sums.runs[self._row, index],
+                self.weights,
+                exposed,
             )
         return Part(
             name=node.name,
@@ -187,18 +169,17 @@ class Breakdown:
             directions: whose launches count; None = none.
             between: name of the work between two passes; "" = without it.
         """
-        chosen = list(directions or ())
-        waited = float((self.times.waits_s[chosen] * self.weights).sum())
-        launches = float((self.times.launches_s[chosen] * self.weights).sum())
+        waited, launches = (each[self._row] for each in self._sums.launched_s(directions or ()))
         idle, work = 0.0, 0.0
         if between:
-            idle = float((self.times.between_s * self.weights).sum())
-            work = float((self.times.between_hidden_s * self.weights).sum())
+            idle, work = (each[self._row] for each in self._sums.between_s)
         return host_part(waited, launches, idle, work, between)
 
     def _slowest_stage_ps(self, direction: Direction) -> int:
         stages = [0] * self.graph.stages
-        for seconds, node in zip(self._bound_s.tolist(), self.graph.nodes, strict=True):
+        for seconds, node in zip(
+            self._sums.bound_s[self._row].tolist(), self.graph.nodes, strict=True
+        ):
             if node.direction == direction:
                 stages[node.stage] += to_picoseconds(seconds)
         return max(stages)
@@ -218,14 +199,7 @@ class Breakdown:
 
     def tier_seconds(self) -> dict[Tier, float]:
         """Exposed time of kernels by tier, the best tier first; tiers without any are left out."""
-        tier_seconds: dict[Tier, float] = {}
-        tiers = self.times.nodes.tiers
-        for number in reversed(range(len(TIERS))):
-            if not (here := tiers == number).any():
-                continue
-            if seconds := float(self._over_states(self.times.exposed_s * here).sum()):
-                tier_seconds[TIERS[number]] = seconds
-        return tier_seconds
+        return dict(self._sums.tier_seconds[self._row])
 
     def family_seconds(self) -> dict[str, float]:
         """Exposed time of kernels by family, s."""
@@ -237,20 +211,19 @@ class Breakdown:
 
     def sum(self, direction: Direction | None = None) -> Sum:
         """What adds up to the step's time, or to that of one direction with its launches."""
-        nodes, exposed = self.times.nodes, self.exposed_s
-        waited = float((self.times.waits_s * self.weights).sum())
-        between = float((self.times.between_s * self.weights).sum())
+        nodes, exposed, sums = self.times.nodes, self.exposed_s, self._sums
+        between = 0.0
         if direction is not None:
             number = DIRECTIONS.index(direction)
             exposed = np.where(self.graph.direction == number, exposed, 0.0)
-            waited, between = float((self.times.waits_s[number] * self.weights).sum()), 0.0
-        weighted = self.times.exposed_s * self.weights
-        spread = (weighted * nodes.independent).sum(axis=1)
-        once = weighted.sum(axis=1)
-        divide = np.divide(spread, once, out=np.zeros_like(once), where=once > 0.0)
+            waited = sums.launched_s((number,))[0][self._row]
+        else:
+            waited = sums.launched_s()[0][self._row]
+            between = sums.between_s[0][self._row]
         tiers = nodes.tiers[:, self._typical]
         heat = self.model.machine.state_log_sd(self.times.clock_hz)
-        return Sum(exposed, divide, nodes.shared, tiers, between + waited, waited, heat)
+        log_sd = sums.own_log_sd[self._row]
+        return Sum(exposed, log_sd, nodes.shared, tiers, between + waited, waited, heat)
 
     def prediction(
         self, part: Part, *, direction: Direction | None = None, caveats: Sequence[str] = ()
@@ -263,14 +236,55 @@ class Breakdown:
         """
         total, uncertainty = self.sum(direction), self.model.uncertainty
         error = uncertainty.factors(total)
+        narrowed = Later(lambda: uncertainty.narrowed(total, error))
+        return self._prediction(part, error, narrowed, caveats)
+
+    def _prediction(
+        self, part: Part, error: ErrorFactors, narrowed: Later, caveats: Sequence[str] = ()
+    ) -> Prediction:
         return Prediction(
             part=part,
             error=error,
             tier=self.tier(),
             domain=self.domain(),
             warnings=(*self.warnings(), *caveats),
-            narrowed=Later(lambda: uncertainty.narrowed(total, error)),
+            narrowed=narrowed,
         )
+
+    @staticmethod
+    def several(model: StepModel, weighted: Sequence[tuple[StepTimes, F64]]) -> list[Breakdown]:
+        """Sums of several steps by their weights, evaluated together; each is as alone."""
+        groups: dict[int, list[int]] = {}
+        for index, (_, weights) in enumerate(weighted):
+            groups.setdefault(len(weights), []).append(index)
+        items: dict[int, Breakdown] = {}
+        for count, group in groups.items():
+            most = max(MOST_VALUES // max(count * len(model.graph.nodes), 1), 1)
+            for begin in range(0, len(group), most):
+                part = group[begin : begin + most]
+                times, weights_of = zip(*(weighted[index] for index in part), strict=True)
+                sums = WeightedStates(model, times, weights_of)
+                for row, index in enumerate(part):
+                    items[index] = Breakdown(model, *weighted[index], sums, row)
+        return [items[index] for index in range(len(weighted))]
+
+    @staticmethod
+    def predictions(breakdowns: Sequence[Breakdown], names: Sequence[str]) -> list[Prediction]:
+        """Predictions of sums of one model, each with the tree of parts of a name."""
+        if not breakdowns:
+            return []
+        uncertainty = breakdowns[0].model.uncertainty
+        totals = [each.sum() for each in breakdowns]
+        errors = uncertainty.factors_of(totals)
+        narrowed = cache(lambda: uncertainty.narrowed_of(totals, errors))
+
+        def left(index: int) -> Later:
+            return Later(lambda: narrowed()[index])
+
+        return [
+            each._prediction(each.part(name), error, left(index))  # noqa: SLF001 - its own class
+            for index, (each, name, error) in enumerate(zip(breakdowns, names, errors, strict=True))
+        ]
 
     def domain(self) -> Domain:
         """How far the kernels are from those that were measured, at worst; out of the domain where
@@ -288,7 +302,7 @@ class Breakdown:
         unmeasured = self.model.unmeasured_streams
         if not unmeasured:
             return "in"
-        weighted = (self.times.exposed_s * self.weights).sum(axis=1)
+        weighted = self.exposed_s
         apart = np.array([node.op.family in unmeasured for node in self.graph.nodes])
         share = float(weighted[apart].sum()) / max(float(weighted.sum()), 1e-30)
         return "in" if share < 1.0 - LEAST_COVERED else "near"
@@ -298,9 +312,9 @@ class Breakdown:
         """How far sizes are from measured ones, and of each family beyond them the share of the
         time: out of the domain where a tenth of the time is far away, near it where half is beyond.
         """
-        octaves = self.times.nodes.octaves_outside
-        if not octaves.any():
+        if self.times.nodes.within_measured:
             return "in", {}
+        octaves = self.times.nodes.octaves_outside
         weighted = self.times.exposed_s * self.weights
         spent = float(weighted.sum())
         for least, most in ((NEAR_OCTAVES, 1.0 - LEAST_COVERED), (0.0, 0.5)):

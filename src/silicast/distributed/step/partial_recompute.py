@@ -84,15 +84,14 @@ def _part(part: Part | None, again: Part | None, share: float) -> Part:
     assert shown is not None
     children = _children(part, again, share)
     if children:
-        return replace(Part.group(shown.name, children, count=shown.count), bound_by=shown.bound_by)
+        return Part.group(shown.name, children, count=shown.count).changed(bound_by=shown.bound_by)
 
     def blended(name: str) -> int:
         low = getattr(part, name) if part is not None else 0
         high = getattr(again, name) if again is not None else 0
         return round((1.0 - share) * low + share * high)
 
-    return replace(
-        shown,
+    return shown.changed(
         exposed_ps=blended("exposed_ps"),
         hidden_ps=blended("hidden_ps"),
         bound_ps=min(blended("bound_ps"), blended("exposed_ps")),

@@ -166,7 +166,7 @@ def predict_step(
     passes = tuple(predict_chunk(rank, *each, kinds.between) for each in alike(rank, bounds))
     if rank.plan.pp == 1:
         whole = _one_stage(rank, bounds[0], kinds, micro_batches)
-        whole = replace(whole, part=replace(whole.part, name="forward_and_backward"))
+        whole = replace(whole, part=whole.part.changed(name="forward_and_backward"))
         step = _joined((whole, update.total), "step")
         step = unmeasured_training(step, rank.deployment, context=rank.plan.cp > 1)
         return DistributedStep(step, bounds, passes, update, order, None, 0)

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
+import msgspec
+
 from silicast.composition.memory.memory_advice import (
     largest_batch,
     largest_padded_batch,
@@ -167,12 +169,13 @@ class InferenceAnswerer(Answerer):
         """
         table: dict[int, Answer | SilicastError] = {}
         groups: dict[Deployment, list[tuple[int, _ResolvedBatch]]] = {}
+        known: _Known = {}
         for index, scenario in enumerate(scenarios):
             try:
                 if is_board(scenario.raw.device):
                     table[index] = self.answer(scenario)
                     continue
-                one = _prepared(scenario)
+                one = _prepared(scenario, known)
             except SilicastError as error:
                 table[index] = error
                 continue
@@ -180,9 +183,9 @@ class InferenceAnswerer(Answerer):
         for group in groups.values():
             for part in _parts(group):
                 steps = _steps_of([one for _, one in part])
-                for (index, one), known in zip(part, steps, strict=True):
+                for (index, one), each in zip(part, steps, strict=True):
                     try:
-                        table[index] = _answered(one, known)
+                        table[index] = _answered(one, each)
                     except SilicastError as error:
                         table[index] = error
         return [table[index] for index in range(len(scenarios))]
@@ -217,10 +220,14 @@ class _ResolvedBatch:
 _Steps = tuple["BatchSteps", "BatchSteps"]
 
 
-def _prepared(scenario: Scenario) -> _ResolvedBatch:
+_Known = dict[tuple[bytes, str], tuple[Deployment, list[str]]]
+"""Deployments of scenarios and their warnings, by all that those state beside workload and id."""
+
+
+def _prepared(scenario: Scenario, known: _Known | None = None) -> _ResolvedBatch:
     work = scenario.workload
     assert isinstance(work, InferenceWorkload)
-    deployment, framework, warnings = batch_deployment(scenario)
+    deployment, framework, warnings = batch_deployment(scenario, known)
     lengths = lengths_of(work)
     check_generates(deployment.model, work)
     cached = cached_of(work, deployment.model, framework)
@@ -318,13 +325,23 @@ def cached_of(
     )
 
 
-def batch_deployment(scenario: Scenario) -> tuple[Deployment, Framework | None, list[str]]:
+def batch_deployment(
+    scenario: Scenario, known: _Known | None = None
+) -> tuple[Deployment, Framework | None, list[str]]:
     """What runs a static batch, how a framework runs the model's code if one does, and what was
     assumed.
+
+    Args:
+        known: deployments of scenarios before it; that of this one is noted.
     """
-    deployment, warnings = deployment_of(scenario, options=("attention",))
+    known = {} if known is None else known
+    alone = msgspec.structs.replace(scenario.raw, id=None, workload=None)
+    key = msgspec.json.encode(alone), str(scenario.folder)
+    if key not in known:
+        known[key] = deployment_of(scenario, options=("attention",))
+    deployment, warnings = known[key]
     if deployment.engine.kind != "framework":
-        return deployment, None, warnings
+        return deployment, None, list(warnings)
     framework, remark = framework_of(scenario, deployment.engine)
     work = scenario.workload
     assert isinstance(work, InferenceWorkload)

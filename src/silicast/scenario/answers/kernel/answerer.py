@@ -362,7 +362,7 @@ def _why(case: _ResolvedKernel, time: KernelTime, latency: Quantity) -> dict[str
     )
     if case.detailed:
         waits = kernel_pipes(case.op, case.device, case.evidence, part.exposed_ps)
-        part = replace(part, children=waits)
+        part = part.changed(children=waits)
     why = why_tree(part)
     if time.waves > 0.0:
         why["waves"] = round(time.waves, 4)

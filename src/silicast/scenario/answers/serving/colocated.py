@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final, final
 
 import numpy as np
@@ -197,7 +196,7 @@ class Colocated:
     def _why(self, replies: Sequence[Answer]) -> dict[str, Any]:
         neighbours = self._shared.neighbours
         parts = [
-            replace(item.part(), name=each.name)
+            item.part().changed(name=each.name)
             for item, each in zip(self._found, neighbours, strict=True)
         ]
         pools = [

@@ -138,7 +138,7 @@ class Simulated:
     def _error(self, kind: Kind) -> ErrorFactors:
         """Error of the pace of steps of a kind; more tokens a step are a quicker pace."""
         parts = [self._steps[kind], *self._beside.get(kind, ())]
-        error_factors = ErrorFactors.of_sum((each.part.exposed_ps, each.error) for each in parts)
+        error_factors = ErrorFactors.of_sum([(each.part.exposed_ps, each.error) for each in parts])
         if self._further:
             error_factors = replace(
                 error_factors, loadings={**error_factors.loadings, **self._further}

@@ -1,0 +1,141 @@
+"""Sums of weighted states of steps, several side by side: the numbers of a breakdown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import final
+
+import numpy as np
+
+from silicast.composition.step.node_times import NodeTimes
+from silicast.composition.step.step import StepModel, StepTimes
+from silicast.core.numerics import F64
+from silicast.core.prediction import PICOSECONDS, TIERS, Tier
+
+MOST_VALUES = 1 << 17
+"""Numbers of a table of states that are summed together; results never depend on it."""
+_MOST_EXACT = float(1 << 62)
+"""Picoseconds that a whole number of 64 bits holds."""
+
+
+@final
+class WeightedStates:
+    """Sums of weighted states of a step model; each is the same in any company.
+
+    Args:
+        model: the steps.
+        times: of the states of each sum, as many in all, each at one clock.
+        weights: of each sum, how often each state runs, shape (n,).
+
+    Attributes:
+        exposed_s, hidden_s: of all executions of each node, shape (sums, nodes).
+    """
+
+    def __init__(
+        self, model: StepModel, times: Sequence[StepTimes], weights: Sequence[F64]
+    ) -> None:
+        self._model, self._times = model, times
+        self._counts = model.graph.counts[:, None]
+        self._weights: F64 = np.array(weights)[:, None, :]
+        self._exposed = self._stacked(lambda each: each.exposed_s)
+        self._hidden = self._stacked(lambda each: each.hidden_s)
+        self.exposed_s: F64 = self._over_states(self._exposed)
+        self.hidden_s: F64 = self._over_states(self._hidden)
+        self._host: dict[tuple[int, ...], tuple[list[float], list[float]]] = {}
+
+    def _stacked(self, table: Callable[[StepTimes], F64]) -> F64:
+        return np.array([table(each) for each in self._times])
+
+    def _of_nodes(self, table: Callable[[NodeTimes], F64]) -> F64:
+        return np.array([table(each.nodes) for each in self._times])
+
+    def _over_states(self, table: F64) -> F64:
+        over_states: F64 = (table * self._weights).sum(axis=2)
+        return over_states
+
+    @cached_property
+    def typical(self) -> list[int]:
+        """The state of each sum that runs most often."""
+        typical: list[int] = self._weights[:, 0].argmax(axis=1).tolist()
+        return typical
+
+    @cached_property
+    def runs(self) -> F64:
+        """Executions of each node in each state, a hidden one for nothing: (sums, nodes, n)."""
+        alone = self._exposed + self._hidden
+        remaining = np.divide(self._exposed, alone, out=np.ones_like(alone), where=alone > 0.0)
+        runs: F64 = remaining * self._counts
+        return runs
+
+    @cached_property
+    def bound_s(self) -> F64:
+        """Bounds shrink in proportion where a node is hidden: it is waited for that much less."""
+        return self._over_states(self._of_nodes(lambda nodes: nodes.bound_s) * self.runs)
+
+    @cached_property
+    def ceiling_s(self) -> F64:
+        """Of quick kernels of such problems, shape (sums, nodes); 0 = not known."""
+        if not self._model.machine.evidence.ceilings:
+            return np.zeros_like(self.exposed_s)
+        return self._over_states(self._of_nodes(lambda nodes: nodes.ceiling_s()) * self._counts)
+
+    @cached_property
+    def picoseconds(self) -> list[list[list[int]]]:
+        """Of each sum and node, what it adds, what is hidden, bound and ceiling."""
+        tables = (self.exposed_s, self.hidden_s, self.bound_s, self.ceiling_s)
+        rounded = np.rint(np.stack(tables, axis=2) * PICOSECONDS)  # as `to_picoseconds`
+        if rounded.max(initial=0.0) < _MOST_EXACT:
+            whole: list[list[list[int]]] = rounded.astype(np.int64).tolist()
+            return whole
+        return [[list(map(int, node)) for node in nodes] for nodes in rounded.tolist()]
+
+    @cached_property
+    def own_log_sd(self) -> F64:
+        """Log sd of each node's own error, shape (sums, nodes)."""
+        independent = self._of_nodes(lambda nodes: nodes.independent)
+        spread = (self._exposed * self._weights * independent).sum(axis=2)
+        once = self.exposed_s
+        log_sd: F64 = np.divide(spread, once, out=np.zeros_like(once), where=once > 0.0)
+        return log_sd
+
+    @cached_property
+    def tier_seconds(self) -> list[dict[Tier, float]]:
+        """Exposed time of kernels by tier, the best tier first; tiers without any are left out."""
+        items: list[dict[Tier, float]] = [{} for _ in self._times]
+        tiers = np.array([each.nodes.tiers for each in self._times])
+        for number in reversed(range(len(TIERS))):
+            if not (here := tiers == number).any():
+                continue
+            spent = self._over_states(self._exposed * here).sum(axis=1)
+            for item, seconds in zip(items, spent.tolist(), strict=True):
+                if seconds:
+                    item[TIERS[number]] = seconds
+        return items
+
+    @cached_property
+    def between_s(self) -> tuple[list[float], list[float]]:
+        """Of each sum, time between steps that the device waits for, and the host's beside it."""
+        weights = self._weights[:, 0]
+        waited = (self._stacked(lambda each: each.between_s) * weights).sum(axis=1)
+        beside = (self._stacked(lambda each: each.between_hidden_s) * weights).sum(axis=1)
+        return waited.tolist(), beside.tolist()
+
+    def launched_s(
+        self, directions: Sequence[int] | None = None
+    ) -> tuple[list[float], list[float]]:
+        """Of each sum, time that the device waits for launches, and host time of all launches.
+
+        Args:
+            directions: whose launches count; None = of all.
+        """
+        chosen = tuple(range(len(self._times[0].waits_s)) if directions is None else directions)
+        if chosen not in self._host:
+            waits = self._stacked(lambda each: each.waits_s[list(chosen)])
+            launches = self._stacked(lambda each: each.launches_s[list(chosen)])
+            waited, launched = (
+                (table * self._weights).reshape(len(table), -1).sum(axis=1).tolist()
+                for table in (waits, launches)
+            )
+            self._host[chosen] = waited, launched
+        return self._host[chosen]
