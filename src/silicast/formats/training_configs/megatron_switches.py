@@ -57,6 +57,8 @@ LOSS_COPIES = {"native": 2, "te": 0}
 0.16.1, fusions/fused_cross_entropy.py), Transformer Engine's overwrites the logits."""
 ENVIRONMENT = ("NCCL-", "NVTE-", "CUDA-", "CUBLAS-", "TORCH-", "PYTORCH-")
 """Beginnings of the names of variables that libraries read."""
+DISPATCHERS = {"alltoall": "all_to_all", "flex": "kernel"}
+"""What brings tokens to experts -> as options of engines call it."""
 NEVER = frozenset(("", "0", "none", "false"))
 
 
@@ -103,7 +105,11 @@ def switches(fields: Fields, *, experts: bool) -> tuple[dict[str, Any], list[str
     if _is_on(fields, "delay-wgrad-compute") and not _is_on(fields, BESIDE_BATCHES):
         unpriced.append("delay-wgrad-compute")
     unpriced += [f"without {n}" for n in FUSED_BY_HAND if experts and not fields.flag(n)]
-    unpriced += [f"moe-token-dispatcher-type {dispatcher}"] * (dispatcher != "alltoall")
+    if dispatcher in DISPATCHERS:
+        if experts and fields.has("moe-token-dispatcher-type"):
+            options["dispatcher"] = DISPATCHERS[dispatcher]
+    else:
+        unpriced.append(f"moe-token-dispatcher-type {dispatcher}")
     graphs = _graphs(fields)
     if graphs in ("full", "piecewise"):
         options["cuda_graph"] = graphs
