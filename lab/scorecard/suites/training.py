@@ -7,15 +7,18 @@ that were published more than once the newest release counts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from lab.scorecard.model_suite import NAN, Case, Metric, RunsScore
 from lab.scorecard.suite import Suite
 from lab.scorecard.tables import csv_records, read_records
+from silicast.core.decode import read_toml
 
 TABLE = "training/training_measured.parquet"
 PEER = "training/peer_calculon_scored.csv"
+RECIPES_FILE = Path(__file__).parents[1] / "bridge_recipes.toml"
 _NODE = 8
 _RECIPES = {
     "fp8": "fp8",
@@ -178,6 +181,10 @@ def scenario_of(row: Mapping[str, Any], source: str, micro: int) -> dict[str, An
     recipe = _RECIPES.get(row["precision"].lower()) or _RECIPES.get(row["precision_family"])
     if recipe is not None:
         precision = {"recipe": recipe}
+    stated = recipes().get(f"{_release(row)} {row['gpu']} {row['model']} {row['precision_family']}")
+    if stated is not None:
+        engine["options"] = engine.get("options", {}) | stated["options"]
+        work |= stated["workload"]
     scenario = {
         "task": "training",
         "device": row["gpu"],
@@ -201,6 +208,12 @@ def scenario_of(row: Mapping[str, Any], source: str, micro: int) -> dict[str, An
     if row["task"] == "lora":
         scenario["lora"] = {"rank": 16}
     return scenario
+
+
+@cache
+def recipes() -> dict[str, Any]:
+    """What recipes state beyond the tables, by release, device, model and format."""
+    return read_toml(RECIPES_FILE)
 
 
 def _band(gpus: int) -> str:
