@@ -123,7 +123,7 @@ def _case(rows: Sequence[Mapping[str, Any]], calculon: Mapping[str, Any] | None)
     if simumax:
         peers["SimuMax"] = float(simumax[0])
     return Case(
-        scenario=scenario_of(row, source, micro),
+        scenario=_as_recipe(row, scenario_of(row, source, micro)),
         measured={"step_time_s": measured},
         labels={
             "source": source,
@@ -181,10 +181,6 @@ def scenario_of(row: Mapping[str, Any], source: str, micro: int) -> dict[str, An
     recipe = _RECIPES.get(row["precision"].lower()) or _RECIPES.get(row["precision_family"])
     if recipe is not None:
         precision = {"recipe": recipe}
-    stated = recipes().get(f"{_release(row)} {row['gpu']} {row['model']} {row['precision_family']}")
-    if stated is not None:
-        engine["options"] = engine.get("options", {}) | stated["options"]
-        work |= stated["workload"]
     scenario = {
         "task": "training",
         "device": row["gpu"],
@@ -214,6 +210,18 @@ def scenario_of(row: Mapping[str, Any], source: str, micro: int) -> dict[str, An
 def recipes() -> dict[str, Any]:
     """What recipes state beyond the tables, by release, device, model and format."""
     return read_toml(RECIPES_FILE)
+
+
+def _as_recipe(row: Mapping[str, Any], scenario: dict[str, Any]) -> dict[str, Any]:
+    """The scenario of a row with what its recipe states."""
+    name = " ".join((_release(row), row["gpu"], row["model"], row["precision_family"]))
+    stated = recipes().get(name)
+    if stated is None:
+        return scenario
+    engine = scenario["engine"]
+    options = {**engine.get("options", {}), **stated["options"]}
+    workload = {**scenario["workload"], **stated["workload"]}
+    return {**scenario, "engine": {**engine, "options": options}, "workload": workload}
 
 
 def _band(gpus: int) -> str:
