@@ -147,7 +147,7 @@ def test_a_rank_adds_to_the_gradients_of_all_of_its_experts() -> None:
 def test_gradients_of_latent_attention_are_those_of_its_heads_as_they_are_made() -> None:
     sizes = {"num_heads": 16, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
     lengths = (LENGTH,) * BATCH
-    op = Op.make("mla_prefill", q_len=lengths, kv_len=lengths, kv_lora_rank=512, **sizes)
+    op = Op.make("mla_prefill", Variant(), q_len=lengths, kv_len=lengths, kv_lora_rank=512, **sizes)
     ((suffix, gradient),) = gradients(Node("attention", op, ("kv_b",)))
     assert (suffix, gradient.family) == ("input", "attention_backward")
     names = ("num_heads", "num_kv_heads", "head_dim", "value_dim")
