@@ -7,15 +7,18 @@ that were published more than once the newest release counts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from lab.scorecard.model_suite import NAN, Case, Metric, RunsScore
 from lab.scorecard.suite import Suite
 from lab.scorecard.tables import csv_records, read_records
+from silicast.core.decode import read_toml
 
 TABLE = "training/training_measured.parquet"
 PEER = "training/peer_calculon_scored.csv"
+RECIPES_FILE = Path(__file__).parents[1] / "bridge_recipes.toml"
 _NODE = 8
 _RECIPES = {
     "fp8": "fp8",
@@ -120,7 +123,7 @@ def _case(rows: Sequence[Mapping[str, Any]], calculon: Mapping[str, Any] | None)
     if simumax:
         peers["SimuMax"] = float(simumax[0])
     return Case(
-        scenario=scenario_of(row, source, micro),
+        scenario=_as_recipe(row, scenario_of(row, source, micro)),
         measured={"step_time_s": measured},
         labels={
             "source": source,
@@ -201,6 +204,24 @@ def scenario_of(row: Mapping[str, Any], source: str, micro: int) -> dict[str, An
     if row["task"] == "lora":
         scenario["lora"] = {"rank": 16}
     return scenario
+
+
+@cache
+def recipes() -> dict[str, Any]:
+    """What recipes state beyond the tables, by release, device, model and format."""
+    return read_toml(RECIPES_FILE)
+
+
+def _as_recipe(row: Mapping[str, Any], scenario: dict[str, Any]) -> dict[str, Any]:
+    """The scenario of a row with what its recipe states."""
+    name = " ".join((_release(row), row["gpu"], row["model"], row["precision_family"]))
+    stated = recipes().get(name)
+    if stated is None:
+        return scenario
+    engine = scenario["engine"]
+    options = {**engine.get("options", {}), **stated["options"]}
+    workload = {**scenario["workload"], **stated["workload"]}
+    return {**scenario, "engine": {**engine, "options": options}, "workload": workload}
 
 
 def _band(gpus: int) -> str:

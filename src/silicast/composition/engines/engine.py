@@ -192,11 +192,10 @@ class ExpertTable(Strict, frozen=True):
     tokens: all zero = nothing.
 
     Attributes:
-        routing: small kernels of a forward pass that choose experts and count their tokens, each
-            over one number a token and expert.
+        routing: small kernels of a forward pass that choose experts, each over one number a token
+            and expert; ``exchange``: those that count tokens, by what brings them to experts.
         grouped: likewise of a server, where a router corrects its scores and chooses within groups,
-            unless ``one_kernel`` does all of it.
-        routing_back: likewise of a backward pass.
+            unless ``one_kernel`` does all of it; ``routing_back``: of a backward pass.
         waits: how often the host reads a result of these before it goes on, in a forward pass.
         products: launches of one product of one expert, where a library runs them one after the
             other; 0 = all experts are one kernel.
@@ -204,6 +203,7 @@ class ExpertTable(Strict, frozen=True):
     """
 
     routing: int = 0
+    exchange: dict[str, int] = {}
     grouped: int = 0
     one_kernel: bool = True
     routing_back: int = 0

@@ -47,6 +47,7 @@ option                        values               what it does
 ``wide_workspaces``           true, false          libraries of products hold 32 MiB each
 ``reshard_after_forward``     true, false          sharded weights are gathered again for backward
 ``gradient_format``           "bf16", "fp32"       in which data ranks sum gradients
+``dispatcher``                all_to_all, kernel   what brings tokens to their experts in training
 ``compile``                   true, false          of one that trains: a compiler fuses operations
 ``unpriced``                  a list of names      switches that cost an unknown time: wider
 ============================= ==================== =============================================
@@ -72,11 +73,12 @@ from silicast.composition.engines.engine import (
 from silicast.core.errors import SilicastError, unsupported
 from silicast.core.naming import near
 
+DISPATCHERS = {"all_to_all": "all_to_all", "kernel": "kernel"}
+"""Collectives, or a kernel that sends a token once to each rank or node (DeepEP, HybridEP)."""
 EAGER_CAVEAT = (
     "without graphs an engine's own Python runs between kernels; only launches are modelled, "
     "and short steps may take several times as long"
 )
-_GRADIENT_BITS: Mapping[Any, int] = {"bf16": 16, "fp32": 32}
 _GRAPHS: Mapping[str, Launch] = {"full": "graph", "piecewise": "piecewise", "off": "stream"}
 
 
@@ -390,13 +392,16 @@ def _unpriced(engine: Engine, value: Any) -> Engine:
     return _trained(engine, "unpriced", value)
 
 
-def _gradient_format(engine: Engine, value: Any) -> Engine:
-    if value not in _GRADIENT_BITS:
-        raise SilicastError(
-            f"expected one of {', '.join(_GRADIENT_BITS)}, found {value!r:.40}",
-            field="engine.options.gradient_format",
-        )
-    return _spread(engine, gradient_bits=_GRADIENT_BITS[value])
+def _one_of(name: str, field: str, values: Mapping[str, Any]) -> Callable[[Engine, Any], Engine]:
+    """A field of the parallel table by one of its words."""
+
+    def change(engine: Engine, value: Any) -> Engine:
+        if not isinstance(value, str) or value not in values:
+            found = f"expected one of {', '.join(values)}, found {value!r:.40}"
+            raise SilicastError(found, field=f"engine.options.{name}")
+        return _spread(engine, **{field: values[value]})
+
+    return change
 
 
 def _compile(engine: Engine, value: Any) -> Engine:
@@ -465,13 +470,8 @@ MOST_TOKENS = 1 << 24
 MOST_COPIES = 4
 
 TRAINING_SWITCHES = (
-    "expandable_segments",
-    "dropout",
-    "fused_loss",
-    "fused_gradient_accumulation",
-    "deterministic",
-    "reshard_after_forward",
-    "wide_workspaces",
+    *("expandable_segments", "dropout", "fused_loss", "fused_gradient_accumulation"),
+    *("deterministic", "reshard_after_forward", "wide_workspaces"),
 )
 
 POLICY_SWITCHES = (
@@ -573,7 +573,8 @@ _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
     "compile": _compile,  # what is stated of its kernels comes after it
     **{name: _training_switch(name) for name in TRAINING_SWITCHES},
     "unpriced": _unpriced,
-    "gradient_format": _gradient_format,
+    "gradient_format": _one_of("gradient_format", "gradient_bits", {"bf16": 16, "fp32": 32}),
+    "dispatcher": _one_of("dispatcher", "dispatch", DISPATCHERS),
     **{name: _switch(name) for name in POLICY_SWITCHES},
 }
 

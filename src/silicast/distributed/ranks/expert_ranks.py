@@ -63,7 +63,7 @@ def with_experts(
                 yield node
             continue
         current = own_tokens(plan, tokens)
-        chosen = _chosen(routing, current * moe.held)
+        chosen = _chosen(routing, plan, current * moe.held)
         if capacity is not None:
             current = capacity.tokens(current)
         last = node.inputs
@@ -90,13 +90,14 @@ def own_tokens(plan: TrainingPlan, tokens: int) -> int:
     return -(-tokens // (plan.tp if plan.sequence_parallel else 1))
 
 
-def _chosen(routing: ExpertTable, numbers: int) -> Iterator[Node]:
+def _chosen(routing: ExpertTable, plan: TrainingPlan, numbers: int) -> Iterator[Node]:
     """The small kernels that choose experts and count their tokens; the host waits for the last
     ones, and the first ones have a gradient.
     """
     size = numbers * _FP32
-    for number in range(routing.routing):
-        waits = number >= routing.routing - routing.waits
+    count = routing.routing + routing.exchange.get(plan.dispatch, 0)
+    for number in range(count):
+        waits = number >= count - routing.waits
         back = number < routing.routing_back
         flags = ((HOST_WAITS, True),) if waits else () if back else ((INTEGERS, True),)
         variant = Variant(dtype="fp32", flags=flags)

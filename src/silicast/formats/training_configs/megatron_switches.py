@@ -57,6 +57,8 @@ LOSS_COPIES = {"native": 2, "te": 0}
 0.16.1, fusions/fused_cross_entropy.py), Transformer Engine's overwrites the logits."""
 ENVIRONMENT = ("NCCL-", "NVTE-", "CUDA-", "CUBLAS-", "TORCH-", "PYTORCH-")
 """Beginnings of the names of variables that libraries read."""
+DISPATCHERS = {"alltoall": "all_to_all", "flex": "kernel"}
+"""What brings tokens to experts -> as options of engines call it."""
 NEVER = frozenset(("", "0", "none", "false"))
 
 
@@ -98,12 +100,12 @@ def switches(fields: Fields, *, experts: bool) -> tuple[dict[str, Any], list[str
         if fields.flag(name):
             options["gradient_format"] = stated
     fields.get("moe-grouped-gemm")
-    dispatcher = fields.text("moe-token-dispatcher-type", default="alltoall")
+    options |= _dispatcher(fields, experts=experts)
     unpriced = [name for name in UNPRICED if _is_on(fields, name)]
     if _is_on(fields, "delay-wgrad-compute") and not _is_on(fields, BESIDE_BATCHES):
         unpriced.append("delay-wgrad-compute")
     unpriced += [f"without {n}" for n in FUSED_BY_HAND if experts and not fields.flag(n)]
-    unpriced += [f"moe-token-dispatcher-type {dispatcher}"] * (dispatcher != "alltoall")
+    unpriced += options.pop("unpriced", [])
     graphs = _graphs(fields)
     if graphs in ("full", "piecewise"):
         options["cuda_graph"] = graphs
@@ -119,6 +121,14 @@ def switches(fields: Fields, *, experts: bool) -> tuple[dict[str, Any], list[str
         options["unpriced"] = unpriced
         remarks.append(f"changes time by an unknown amount, a wider interval: {_listed(unpriced)}")
     return options, remarks
+
+
+def _dispatcher(fields: Fields, *, experts: bool) -> dict[str, Any]:
+    """The option of what brings tokens to experts, where one is stated."""
+    stated = fields.text("moe-token-dispatcher-type", default="")
+    if stated and stated not in DISPATCHERS:
+        return {"unpriced": [f"moe-token-dispatcher-type {stated}"]}
+    return {"dispatcher": DISPATCHERS[stated]} if stated and experts else {}
 
 
 def _listed(names: list[str]) -> str:

@@ -33,7 +33,7 @@ from silicast.kernels.experts.moe_model import (
     ExpertTimes,
     estimate,
 )
-from silicast.kernels.experts.moe_recipes import is_gated, style_of
+from silicast.kernels.experts.moe_recipes import DISPATCHED, DISPATCHED_PREFILL, is_gated, style_of
 from silicast.kernels.experts.routing import (
     busiest_loads,
     check_distribution,
@@ -111,12 +111,16 @@ def _is_distribution(name: str) -> bool:
 @final
 @dataclass(frozen=True)
 class ExpertSetting:
-    """All that rows of one batch share."""
+    """All that rows of one batch share.
+
+    ``dispatched``: a rank holds the tokens that came to its experts, not those of the whole group.
+    """
 
     recipe: Recipe
     pipe: str
     style: str
     distribution: str
+    dispatched: bool
     rates: ExpertRates
     steps: ExpertSteps
     device: Device
@@ -150,6 +154,7 @@ def setting_with(variant: Variant, device: Device, table: Mapping[str, float]) -
         pipe=pipe,
         style=style,
         distribution=distribution_of(variant),
+        dispatched=variant.kernel in (DISPATCHED, DISPATCHED_PREFILL),
         rates=rates,
         steps=ExpertSteps.from_rates(rates, constants),
         device=device,
@@ -332,7 +337,9 @@ def layer_of(setting: ExpertSetting, size: ExpertColumns) -> BusiestRankLayer:
     tokens, topk, experts, ep = size.tokens, size.topk, size.experts, size.ep
     arrays = (np.atleast_1d(x) for x in (tokens, experts, topk, ep))
     loads = busiest_loads(setting.distribution, *arrays)
-    return BusiestRankLayer.from_loads(loads, tokens, topk, size.hidden, size.inner, ep)
+    return BusiestRankLayer.from_loads(
+        loads, tokens, topk, size.hidden, size.inner, ep, dispatched=setting.dispatched
+    )
 
 
 def _analysis(

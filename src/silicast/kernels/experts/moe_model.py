@@ -111,7 +111,8 @@ class BusiestRankLayer(Struct, frozen=True):
     """One layer's share of the busiest rank; arrays of shape (rows,) or (sizes, rows).
 
     Attributes:
-        tokens: entering the group; ``assigned``: to experts of this rank.
+        tokens: on the rank: all that enter the group, or those that were dispatched to it;
+            ``assigned``: to experts of this rank.
         topk: choices of a token.
         hit: experts of this rank that get a token at all.
         experts: experts of this rank.
@@ -133,15 +134,32 @@ class BusiestRankLayer(Struct, frozen=True):
 
     @staticmethod
     def from_loads(
-        loads: ExpertLoads, tokens: I64, topk: I64, hidden: I64, inner: I64, ep: I64
+        loads: ExpertLoads,
+        tokens: I64,
+        topk: I64,
+        hidden: I64,
+        inner: I64,
+        ep: I64,
+        *,
+        dispatched: bool = False,
     ) -> BusiestRankLayer:
-        """A layer under the loads of its busiest rank."""
+        """A layer under the loads of its busiest rank.
+
+        Args:
+            tokens: entering the group.
+            dispatched: the rank holds those alone that chose any of its experts, each once.
+        """
         sums = (loads.tokens(), loads.experts_hit(), loads.experts())
         assigned, hit, experts = (xp.like(tokens, each) for each in sums)
+        assigned = xp.maximum(assigned, 1.0)
+        held, choices = xp.float64(tokens), xp.float64(topk)
+        if dispatched:
+            elsewhere = 1.0 - xp.minimum(assigned / (held * choices), 1.0)
+            held = held * (1.0 - elsewhere**choices)
         return BusiestRankLayer(
-            tokens=xp.float64(tokens),
-            assigned=xp.maximum(assigned, 1.0),
-            topk=xp.float64(topk),
+            tokens=held,
+            assigned=assigned,
+            topk=choices,
             hit=xp.maximum(hit, 1.0),
             experts=experts,
             hidden=xp.float64(hidden),

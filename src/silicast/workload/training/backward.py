@@ -111,8 +111,9 @@ class _Backward:
         ends = names or list(waits)
         for source in node.inputs:
             self.last.setdefault(source, []).extend(ends)
-        if node.parameter_bytes and names and self.training.accumulates:
-            yield self._accumulated(node, names[-1])
+        weights = _weights(node)
+        if weights and names and self.training.accumulates:
+            yield _accumulated(node, weights, names[-1])
         yield from self._skipped(node, tuple(ends))
 
     def _saved(self, node: Node) -> tuple[str, ...]:
@@ -120,13 +121,6 @@ class _Backward:
         return tuple(
             f"{name}_again" if f"{name}_again" in self.again else name for name in saved_by(node)
         )
-
-    def _accumulated(self, node: Node, after: str) -> Node:
-        """The weight's gradient is added to the one that is there."""
-        variant = Variant(dtype=gradient_format(node.op), flags=(("add", True),))
-        elements = max(node.parameter_bytes * 8 // _weight_bits(node.op), 1)
-        op = Op.make("elementwise", variant, elements=elements, inputs=2)
-        return Node(f"{node.name}_grad_accumulated", op, (after,), node.stream)
 
     def _sums(self, name: str, node: Node | None, count: int) -> Iterator[Node]:
         """A tensor that several nodes read has as many gradients, summed two by two."""
@@ -146,6 +140,30 @@ class _Backward:
             elements = op.dim("elements")
             if isinstance(elements, int):
                 yield _sum(f"{node.name}_grad_stream", elements, node, waits)
+
+
+def _accumulated(node: Node, elements: int, after: str) -> Node:
+    """The gradient of so many weights is added to the one that is there."""
+    return replace(
+        _sum(f"{node.name}_grad_accumulated", elements, node, (after,)), stream=node.stream
+    )
+
+
+def _weights(node: Node) -> int:
+    """Weights that a node reads and that have gradients, on this rank; 0 = none. Those of routed
+    experts follow from the sizes: a rank adds to the gradients of all of its experts, however few
+    tokens they had.
+    """
+    if node.op.family == "moe":
+        sizes = {name: size for name, size in node.op.dims if isinstance(size, int)}
+        parts = dict(node.op.variant.flags)
+        first = 2 if parts.get("gated", True) else 1
+        widths = first if parts.get("w13") else 1 if parts.get("w2") else first + 1
+        experts = sizes["experts"] // sizes.get("ep", 1)
+        return experts * widths * sizes["hidden"] * (sizes["intermediate"] // sizes.get("tp", 1))
+    if not node.parameter_bytes:
+        return 0
+    return max(node.parameter_bytes * 8 // _weight_bits(node.op), 1)
 
 
 def _sum(name: str, elements: int, node: Node, waits: tuple[str, ...]) -> Node:

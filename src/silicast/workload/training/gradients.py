@@ -167,6 +167,20 @@ def _attention(node: Node) -> Gradients:
     return [("input", replace(node.op, family="attention_backward"))]
 
 
+def _latent_attention(node: Node) -> Gradients:
+    """Likewise of keys that were made out of the latent: all heads have their own, wider than
+    values.
+    """
+    remaining = {name: size for name, size in node.op.dims if name in ("q_len", "kv_len")}
+    heads, nope, rope, value = _sizes(
+        node.op, "num_heads", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"
+    )
+    widths = {"num_heads": heads, "num_kv_heads": heads, "head_dim": nope + rope}
+    dims: dict[str, Dim] = {**remaining, **widths, "value_dim": value}
+    dims_of = tuple(sorted(dims.items()))
+    return [("input", replace(node.op, family="attention_backward", dims=dims_of))]
+
+
 def _gated(node: Node) -> Gradients:
     """Gradient and both halves in, both halves' gradients out."""
     op = node.op
@@ -210,6 +224,7 @@ def _same(node: Node) -> Gradients:
 _RULES: Mapping[str, Callable[[Node], Gradients]] = {
     "gemm": _product, "conv2d": _convolution, "elementwise": _elementwise, "softmax": _softmax,
     "layernorm": _norm, "rmsnorm": _norm, "embedding": _embedding, "attention_prefill": _attention,
+    "mla_prefill": _latent_attention,
     "silu_mul": _gated, "data_movement": _moves, "cross_entropy": _loss, "rope": _same,
     "all_reduce": _collective, "all_gather": _collective, "reduce_scatter": _collective,
     "dispatch": _collective, "combine": _collective, "all_to_all": _collective,
@@ -287,7 +302,7 @@ def saved_by(node: Node) -> tuple[str, ...]:
         return (node.name,)
     if op.family in _SAVES_NOTHING:
         return ()
-    if op.family.startswith("attention"):
+    if op.family.startswith(("attention", "mla")):
         return (*node.inputs, node.name)
     if op.family == "elementwise":
         if any(op.variant.flag(kind) for kind in _LINEAR_KINDS):

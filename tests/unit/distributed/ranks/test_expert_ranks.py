@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer
 from silicast.scenario.answers.training.training_runs import run_of
 from silicast.scenario.decode import decode
@@ -84,6 +85,30 @@ def test_each_weight_of_an_expert_has_a_hook_and_its_products_are_one_call() -> 
     assert counted["experts_routed"] == (2, 1)
     assert counted["experts_routed_grad_input"] == (2, 1)
     assert counted["experts_routed_grad_weight"] == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("dispatcher", "families", "choices"),
+    [("all_to_all", {"all_to_all"}, 38), ("kernel", {"dispatch", "combine"}, 32)],
+)
+def test_a_dispatcher_brings_tokens_to_experts_and_counts_them(
+    dispatcher: str, families: set[str], choices: int
+) -> None:
+    for engine in ("megatron", "megatron-bridge"):
+        scenario = stated("Mixtral-8x7B", dispatcher=dispatcher)
+        scenario["engine"]["name"] = engine
+        many = run_of(decode(scenario)).many
+        assert many is not None
+        nodes = [node for node in many.passes[0].model.graph.nodes if node.direction == "forward"]
+        moved = {"all_to_all", "dispatch", "combine"} & {node.op.family for node in nodes}
+        assert moved == families
+        names = {node.name.rpartition(".")[2] for node in nodes}
+        assert sum(name.startswith("experts_choice") for name in names) == choices
+
+
+def test_an_unknown_dispatcher_is_refused() -> None:
+    with pytest.raises(SilicastError, match="all_to_all, kernel"):
+        run_of(decode(stated(SHARED, dispatcher="pigeon")))
 
 
 def test_graphs_of_parts_of_layers_leave_experts_to_the_host() -> None:

@@ -58,6 +58,14 @@ def test_arguments_of_a_script(tmp_path: Path) -> None:
         ("--recompute-modules mlp", ("workload", "recompute"), "selective:mlp"),
         ("--tp-comm-overlap", ("workload", "overlap", "tensor"), True),
         ("--overlap-moe-expert-parallel-comm", ("workload", "overlap", "experts"), True),
+        (
+            "--moe-token-dispatcher-type flex --num-experts 8",
+            ("engine", "options", "dispatcher"), "kernel",
+        ),
+        (
+            "--moe-token-dispatcher-type alltoall --num-experts 8",
+            ("engine", "options", "dispatcher"), "all_to_all",
+        ),
         ("--moe-shared-expert-overlap", ("workload", "overlap", "shared_experts"), True),
         ("--no-overlap-p2p-communication", ("workload", "overlap", "transfers"), False),
         ("--data-parallel-sharding-strategy=optim_grads_params", ("parallel", "zero"), 3),

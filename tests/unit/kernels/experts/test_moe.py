@@ -221,6 +221,26 @@ def test_a_layer_counts_padded_tiles() -> None:
     assert result.hit[0] == 8.0
 
 
+def test_a_dispatch_leaves_a_rank_the_tokens_that_chose_its_experts() -> None:
+    sizes = (4096, 8, 64, 32, 4)
+    loads = busiest_loads("balanced", *(np.array([x]) for x in (4096, 64, 8, 4)))
+    arrays = [np.array([x]) for x in sizes]
+    gathered, sent = (
+        BusiestRankLayer.from_loads(loads, *arrays, dispatched=each) for each in (False, True)
+    )
+    assert gathered.tokens[0] == 4096.0
+    # one that none of whose eight choices falls on this quarter of the experts stays away
+    assert sent.tokens[0] == pytest.approx(4096.0 * (1.0 - 0.75**8))
+    assert sent.assigned[0] == gathered.assigned[0] == 8192.0
+
+
+def test_a_rank_takes_no_longer_among_more_ranks_with_as_many_tokens_each() -> None:
+    variant = Variant(dtype="bf16", kernel="dispatched_prefill", flags=moe_flags())
+    sizes = {"experts": 128, "topk": 8, "hidden": 4096, "intermediate": 1536}
+    few, many = (us(layer(4096 * ep, variant, **sizes, ep=ep)) for ep in (8, 64))
+    assert many == pytest.approx(few, rel=0.05)
+
+
 def test_tiles_are_limited_by_the_style() -> None:
     assert all(not label.startswith("8x") for label in expert_tiles(16.0, 128.0).labels)
     assert len(expert_tiles(8.0, 128.0).labels) == 8

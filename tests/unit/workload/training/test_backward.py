@@ -133,6 +133,32 @@ def test_weights_accumulate_where_gradients_are_there() -> None:
     assert accumulated(Training(accumulates=False)) == 0
 
 
+def test_a_rank_adds_to_the_gradients_of_all_of_its_experts() -> None:
+    sizes = {"experts": 64, "topk": 8, "hidden": 512, "intermediate": 256, "ep": 4, "tp": 2}
+    for gated, parts in ((True, 3), (False, 2)):
+        op = Op.make("moe", Variant(flags=(("gated", gated),)), tokens=32, **sizes)
+        graph = Graph("experts", (Block("forward", (Node("experts", op, ("x",)),)),))
+        (added,) = (
+            node.op for _, node in backward_graph(graph).nodes() if "accumulated" in node.name
+        )
+        assert added.dim("elements") == 64 // 4 * parts * 512 * (256 // 2)
+        assert added.dim("inputs") == 2
+
+
+def test_gradients_of_latent_attention_are_those_of_its_heads_as_they_are_made() -> None:
+    sizes = {"num_heads": 16, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
+    lengths = (LENGTH,) * BATCH
+    op = Op.make("mla_prefill", Variant(), q_len=lengths, kv_len=lengths, kv_lora_rank=512, **sizes)
+    ((suffix, gradient),) = gradients(Node("attention", op, ("kv_b",)))
+    assert (suffix, gradient.family) == ("input", "attention_backward")
+    names = ("num_heads", "num_kv_heads", "head_dim", "value_dim")
+    assert [gradient.dim(name) for name in names] == [16, 16, 128 + 64, 128]
+    scores = BATCH * LENGTH * (LENGTH + 1) // 2  # a query sees itself and what is before it
+    kernel = implementation_for(gradient.family, "simt")
+    assert kernel is not None
+    assert kernel.flops(gradient) == 2 * 16 * (3 * 192 + 2 * 128) * scores
+
+
 def test_dropout_and_loss_run_where_asked() -> None:
     names = [node.name for _, node in trained("GPT-2").nodes()]
     assert {"loss", "loss_grad_input"} <= set(names)
