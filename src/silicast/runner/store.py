@@ -155,7 +155,7 @@ class AnswerStore:
             )
         return self
 
-    def note(self, space: ScenarioSpace, folder: Path, points: int) -> None:
+    def note(self, space: ScenarioSpace, folder: Path) -> None:
         """Notes that a space is swept into the store."""
         path = self.folder / SWEEPS / f"{space.identity}.json"
         if path.exists():
@@ -164,7 +164,7 @@ class AnswerStore:
         record = SweepRecord(
             space.identity,
             silicast.__version__,
-            points,
+            space.counts()[0],
             axes,
             dict(space.base),
             str(folder.absolute()),

@@ -249,8 +249,7 @@ class Sweep:
             SilicastError: the store cannot be read or written.
         """
         told = tally or SweepTally()
-        legal, _ = self.space.counts()
-        store.note(self.space, self.folder, legal)
+        store.note(self.space, self.folder)
         part = part_name(self.space, self.shard, self.shards) if cases is None else ""
         lines = PointLines(self.cases() if cases is None else cases, store.keys(part), told)
         types = column_types(self.space) | ({} if cases is None else {"seed": "int"})
