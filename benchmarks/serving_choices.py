@@ -1,14 +1,14 @@
 """How good choices among measured serving runs are, beside those of a peer.
 
 Runs are those of suite ``serving`` (aggregated, sane, each once). Silicast's part is its closed
-form, the pass with which ``silicast recommend`` judges all plans. It chooses
-twice: by estimates, as the peer must, and by beliefs, as ``silicast results`` does with ``--front``
-and ``--best``: a front of all points that belong to it with 5 % at least, and under a limit the
-point that is worth most in the mean of what is believed. Under a limit a third choice is made as
-``recommend`` makes it, who simulates the best of its closed form: the points that are worth most
-are simulated, until five of those that lead were (``recommend``: 20). Nothing is fitted here; engine constants
-rest on a third of the pairs of model and device, so that figures of the others alone ("held out")
-stand beside. Questions:
+form, the pass with which ``silicast recommend`` judges all plans. It chooses twice: by estimates,
+as the peer must, and by beliefs, as ``silicast results`` does with ``--front`` and ``--best``: a
+front of all points that belong to it with 5 % at least, and under a limit the point that is worth
+most in the mean of what is believed. Under a limit a third choice is made as ``recommend`` makes
+it, which simulates the best of its closed form: the points that lead are simulated, until all of
+the first five were (``recommend``: 20). Nothing is fitted here; engine constants rest on a third of
+the pairs of model and device, so that figures of the others alone ("held out") stand beside.
+Questions:
 
 plan        of runs of one model, device, traffic and concurrency (3 plans or more, engines
             included): throughput a device of the plan that looks best, below the best one
@@ -21,7 +21,9 @@ limit       of the same runs: the most throughput a device with TPOT of at most 
             counted only where a measured point meets its limit, so that the confidence given that
             any point does ("where possible") is what the counts are to be held against
 
-    python benchmarks/serving_choices.py [--rows N]   # N: the first rows, for a look; all: 4 CPU minutes
+    python benchmarks/serving_choices.py [--rows N]   # N: the first rows, for a look
+
+All rows take about four CPU minutes, most of them for simulations.
 """
 
 from __future__ import annotations

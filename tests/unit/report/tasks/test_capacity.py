@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rich.console import Console
 
 from silicast.report.tasks.capacity import candidates_table
 
 
 def test_candidates_show_what_they_are_judged_by_and_whether_they_keep_the_objective() -> None:
-    slow = {"fields": {"limits.clock_mhz": 990}, "gpus": 2, "output_tokens_per_joule": 2.96}
-    kept = {"fields": {"limits.clock_mhz": 1200}, "gpus": 2, "output_tokens_per_joule": 2.53}
+    slow: dict[str, Any] = {
+        "fields": {"limits.clock_mhz": 990},
+        "gpus": 2,
+        "output_tokens_per_joule": 2.96,
+    }
+    kept: dict[str, Any] = {
+        "fields": {"limits.clock_mhz": 1200},
+        "gpus": 2,
+        "output_tokens_per_joule": 2.53,
+    }
     console = Console(width=80)
     with console.capture() as captured:
-        refused = {"fields": {"limits.clock_mhz": 5}, "refused": "too slow"}
+        refused: dict[str, Any] = {"fields": {"limits.clock_mhz": 5}, "refused": "too slow"}
         rows = [{**kept, "reached": True}, {**slow, "reached": False}, refused]
         console.print(candidates_table(rows))
     head, _, *lines = captured.get().splitlines()
