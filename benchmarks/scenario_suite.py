@@ -36,7 +36,8 @@ Written by `python -m benchmarks.scenario_suite`, which answers every file of `t
 full; do not edit. *Rests on* is `why.coverage` of the first file: the share of the predicted time
 by [tier](answer.md), `given` where the scenario states a time. *Truth* names open measured rows
 that can score the scenario, at least in part; where it is "none", only laws hold the answer.
-Intervals are 90 %; values without one are reasons (`why`), not metrics.
+Intervals are 90 %; values without one are reasons (`why`), not metrics. Where a device lacks memory
+the row says by how much: its times are those of a device that had it.
 """
 
 
@@ -89,7 +90,8 @@ def answered(name: str) -> dict[str, Any]:
         return {"complete": False, "error": reply.error.message}
     (entry,) = (each for each in manifest().values() if name in each["files"])
     values = {address: value_at(reply, address) for address in entry["metrics"]}
-    return {
+    excess = reply.why.get("memory_gb", {}).get("excess") or 0.0
+    return ({"excess_gb": excess} if excess > 0.0 else {}) | {
         "complete": all(value is not None for value in values.values()),
         "tier": reply.tier,
         "domain": reply.domain,
@@ -114,7 +116,9 @@ def page(scenarios: Mapping[str, Mapping[str, Any]], results: Mapping[str, Any])
         for name in entry["files"]:
             values = results[name].get("values", {})
             cells = (_shown(values.get(metric)) for metric in entry["metrics"])
-            lines.append(f"| {name} | " + " | ".join(cells) + " |")
+            excess = results[name].get("excess_gb")
+            lacks = f", does not fit by {excess:.1f} GB" if excess else ""
+            lines.append(f"| {name}{lacks} | " + " | ".join(cells) + " |")
         lines.append("")
     return "\n".join(lines)
 

@@ -1,12 +1,14 @@
 """How good choices among measured serving runs are, beside those of a peer.
 
 Runs are those of suite ``serving`` (aggregated, sane, each once). Silicast's part is its closed
-form alone, the pass with which ``silicast recommend`` judges all plans: no simulation. It chooses
-twice: by estimates, as the peer must, and by beliefs, as ``silicast results`` does with ``--front``
-and ``--best``: a front of all points that belong to it with 5 % at least, and under a limit the
-point that is worth most in the mean of what is believed. Nothing is fitted here; engine constants
-rest on a third of the pairs of model and device, so that figures of the others alone ("held out")
-stand beside. Questions:
+form, the pass with which ``silicast recommend`` judges all plans. It chooses twice: by estimates,
+as the peer must, and by beliefs, as ``silicast results`` does with ``--front`` and ``--best``: a
+front of all points that belong to it with 5 % at least, and under a limit the point that is worth
+most in the mean of what is believed. Under a limit a third choice is made as ``recommend`` makes
+it, which simulates the best of its closed form: the points that lead are simulated, until all of
+the first five were (``recommend``: 20). Nothing is fitted here; engine constants rest on a third of
+the pairs of model and device, so that figures of the others alone ("held out") stand beside.
+Questions:
 
 plan        of runs of one model, device, traffic and concurrency (3 plans or more, engines
             included): throughput a device of the plan that looks best, below the best one
@@ -20,6 +22,8 @@ limit       of the same runs: the most throughput a device with TPOT of at most 
             any point does ("where possible") is what the counts are to be held against
 
     python benchmarks/serving_choices.py [--rows N]   # N: the first rows, for a look
+
+All rows take about four CPU minutes, most of them for simulations.
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ import numpy as np
 
 from lab.scorecard.model_suite import Case
 from lab.scorecard.suite import data_folder
-from lab.scorecard.suites.serving import METRICS, cases
+from lab.scorecard.suites.serving import METRICS, answer, cases
 from silicast.composition.passes.closed_loop import closed_loop
 from silicast.core.dominance import front
 from silicast.core.errors import SilicastError
@@ -60,6 +64,9 @@ OUT = Path(__file__).parent / "results" / "serving_choices.json"
 LIMITS_MS = (15.0, 30.0, 60.0)
 RATE, TPOT = "output_tokens_per_s_per_gpu", "tpot_p50_ms"
 BELIEFS = "silicast, beliefs"
+SIMULATIONS = "silicast, beliefs, leaders simulated"
+LEADERS = 5
+"""Points that are simulated before one of them is taken."""
 Z95 = 1.96
 LAW = (0.05, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
 Point = tuple[float, float]
@@ -101,6 +108,43 @@ def closed_form(case: Case) -> UncertainPoint | None:
         TPOT: Quantity(*(each * 1e3 for each in (tpot.estimate, tpot.p05, tpot.p95))),
     }
     return UncertainPoint(beliefs, shared)
+
+
+def simulated(case: Case, closed: UncertainPoint) -> UncertainPoint:
+    """The point as a simulation of its traffic has it; its common causes are those of the closed
+    form.
+    """
+    table = answer(case)
+    if not table:
+        return closed
+    rate, tpot = (Quantity(*table[name][:3]) for name in (METRICS[2], METRICS[1]))
+    return UncertainPoint({RATE: rate.times(1.0 / gpus(case)), TPOT: tpot}, closed.shared)
+
+
+def with_leaders(
+    chosen: Sequence[Case],
+    closed: Sequence[UncertainPoint],
+    limit: float,
+    known: dict[int, UncertainPoint],
+) -> list[UncertainPoint]:
+    """Points of a question, those simulated that lead as long as one of them was not.
+
+    Args:
+        known: simulated points by the identity of their case; is added to.
+    """
+    points, done = list(closed), set[int]()
+    while True:
+        worth = expected_worth(points, RATE, meeting(points, {TPOT: limit}))
+        lead = [int(i) for i in np.argsort(-worth, kind="stable")[:LEADERS] if worth[i] > 0.0]
+        new = set(lead) - done
+        if not new:
+            return points
+        for row in new:
+            case = chosen[row]
+            if id(case) not in known:
+                known[id(case)] = simulated(case, closed[row])
+            points[row] = known[id(case)]
+        done |= new
 
 
 def estimated(point: UncertainPoint | None) -> Point:
@@ -156,11 +200,12 @@ def fronts_and_limits(
     truth: Sequence[Point],
     views: Mapping[str, Sequence[Point]],
     beliefs: Sequence[UncertainPoint | None],
+    known: dict[int, UncertainPoint],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     names = (*views, BELIEFS)
     shares: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
-    kept: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
-    stated: list[_StatedChoice] = []
+    kept: dict[str, list[tuple[float, float]]] = {name: [] for name in (*names, SIMULATIONS)}
+    stated: dict[str, list[_StatedChoice]] = {name: [] for name in (BELIEFS, SIMULATIONS)}
     for rows in groups(chosen, by_concurrency=False):
         points = [each for row in rows if (each := beliefs[row]) is not None]
         if len(rows) < 6 or len(points) < len(rows) or not _all_known(rows, views):
@@ -183,12 +228,15 @@ def fronts_and_limits(
                 within = [row for row in rows if view[row][1] <= limit]
                 rates = {row: view[row][0] for row in within}
                 takes[name] = max(rates, key=rates.__getitem__, default=None)
-            meets = meeting(points, {TPOT: limit})
-            best = int(np.argmax(expected_worth(points, RATE, meets)))
-            takes[BELIEFS] = rows[best]
-            can = float(meets.any(axis=1).mean())
-            sure = float(meets[:, best].mean())
-            stated.append(_StatedChoice(points[best], limit, sure, sure / can if can else 0.0))
+            led = with_leaders([chosen[row] for row in rows], points, limit, known)
+            for name, these in ((BELIEFS, points), (SIMULATIONS, led)):
+                meets = meeting(these, {TPOT: limit})
+                best = int(np.argmax(expected_worth(these, RATE, meets)))
+                takes[name] = rows[best]
+                can = float(meets.any(axis=1).mean())
+                sure = float(meets[:, best].mean())
+                given = sure / can if can else 0.0
+                stated[name].append(_StatedChoice(these[best], limit, sure, given))
             for name, row in takes.items():
                 met = row is not None and truth[row][1] <= limit
                 value = truth[row][0] / max(possible) if met and row is not None else 0.0
@@ -210,7 +258,8 @@ def fronts_and_limits(
         }
         for name, v in kept.items()
     }
-    limit_figures[BELIEFS] |= _stated(stated, sum(each[0] for each in kept[BELIEFS]))
+    for name, choices in stated.items():
+        limit_figures[name] |= _stated(choices, sum(each[0] for each in kept[name]))
     return front_figures, limit_figures
 
 
@@ -290,6 +339,7 @@ def main() -> None:
         "not_predicted": sum(each is None for each in beliefs),
         "cpu_s": round(seconds, 1),
     }
+    known: dict[int, UncertainPoint] = {}
     held = [row for row, case in enumerate(chosen) if case.labels["pair"] == "held out"]
     for part, which in (("", range(len(chosen))), ("held_out_", held)):
         some, beliefs_of = [chosen[row] for row in which], [beliefs[row] for row in which]
@@ -298,12 +348,13 @@ def main() -> None:
             "aiconfigurator 0.12.0": [peer(case) for case in some],
         }
         truth = [measured(case) for case in some]
-        fronts, limits = fronts_and_limits(some, truth, views, beliefs_of)
+        fronts, limits = fronts_and_limits(some, truth, views, beliefs_of, known)
         figures |= {
             f"{part}plan_regret": regrets(some, truth, views),
             f"{part}front_hypervolume": fronts,
             f"{part}tpot_limit": limits,
         }
+    figures["simulated_rows"] = len(known)
     fitted = [row for row in range(len(chosen)) if row not in set(held)]
     figures["tpot_error_law"] = {
         name: error_law([measured(chosen[row]) for row in these], [beliefs[row] for row in these])

@@ -165,8 +165,8 @@ class ScenarioSpace:
 
     def points(self, shard: int = 0, shards: int = 1) -> Iterator[list[ScenarioPoint]]:
         """Legal points in order, some at a time; of ``shards`` parts the ``shard``-th, from 0."""
-        for codes, designs, broken in self._chunks():
-            chosen = np.flatnonzero((broken < 0) & (codes % shards == shard))
+        for codes, designs, broken in self._chunks(shard, shards):
+            chosen = np.flatnonzero(broken < 0)
             if len(chosen):
                 yield [ScenarioPoint(int(codes[row]), self._fields(designs[row])) for row in chosen]
 
@@ -174,8 +174,7 @@ class ScenarioSpace:
         """Legal points, and the others by the first constraint that each breaks; of a part."""
         legal, reasons = 0, Counter[str]()
         names = [*self.rules, *(each.text for each in self.limits)]
-        for codes, _, every in self._chunks():
-            broken = every[codes % shards == shard]
+        for _, _, broken in self._chunks(shard, shards):
             legal += int((broken < 0).sum())
             for index, count in zip(
                 *np.unique(broken[broken >= 0], return_counts=True), strict=True
@@ -220,10 +219,11 @@ class ScenarioSpace:
             hint="relax one of them",
         )
 
-    def _chunks(self) -> Iterator[tuple[I64, I64, I64]]:
+    def _chunks(self, shard: int = 0, shards: int = 1) -> Iterator[tuple[I64, I64, I64]]:
         """Codes of different points, their levels, and the constraint each breaks; -1 = none."""
-        for start in range(0, self.rows, AT_ONCE):
-            codes = np.arange(start, min(start + AT_ONCE, self.rows), dtype=np.int64)
+        for start in range(shard, self.rows, AT_ONCE * shards):
+            end = min(start + AT_ONCE * shards, self.rows)
+            codes = np.arange(start, end, shards, dtype=np.int64)
             designs = self.space.decode(codes)
             if any(p.when for p in self.space.parameters):
                 same = self.space.encode(self.space.canonical(designs)) == codes

@@ -11,7 +11,7 @@ know nothing of each other may write into one store, on one machine or on many.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -155,7 +155,7 @@ class AnswerStore:
             )
         return self
 
-    def note(self, space: ScenarioSpace, folder: Path, points: int) -> None:
+    def note(self, space: ScenarioSpace, folder: Path) -> None:
         """Notes that a space is swept into the store."""
         path = self.folder / SWEEPS / f"{space.identity}.json"
         if path.exists():
@@ -164,7 +164,7 @@ class AnswerStore:
         record = SweepRecord(
             space.identity,
             silicast.__version__,
-            points,
+            space.counts()[0],
             axes,
             dict(space.base),
             str(folder.absolute()),
@@ -191,20 +191,31 @@ class AnswerStore:
         """Files of answers, by name."""
         return sorted((self.folder / ROWS).glob("*.parquet"))
 
-    def keys(self) -> set[str]:
+    def keys(self, part: str = "") -> set[str]:
         """Of all answers, of this version or another.
+
+        Args:
+            part: of a space, see :func:`part_name`: answers of its other parts are left out, which
+                have other points.
 
         Raises:
             SilicastError: a shard is none, or cut off.
         """
-        return {key for path in self.shards() for key in _column(read_shard(path, ["key"]), "key")}
+        keys = set[str]()
+        for path in self.shards():
+            if not _other_part(path, part):
+                keys.update(_column(read_shard(path, ["key"]), "key"))
+        return keys
 
-    def add(self, rows: Sequence[tuple[PointCase, bytes]], types: Mapping[str, str]) -> Path:
+    def add(
+        self, rows: Sequence[tuple[PointCase, bytes]], types: Mapping[str, str], part: str = ""
+    ) -> Path:
         """Writes answers as one shard.
 
         Args:
             rows: cases and their answers, a line of JSON each.
             types: field -> kind of its column, see :func:`column_types`.
+            part: of a space that they are, see :func:`part_name`.
 
         Raises:
             SilicastError: it cannot be written; nothing of it stays then.
@@ -215,10 +226,21 @@ class AnswerStore:
             "".join(case.key for case, _ in ordered).encode(), digest_size=12
         ).hexdigest()
         table = arrow.table(_columns(ordered, types, arrow))
-        path = self.folder / ROWS / f"{name}.parquet"
+        path = self.folder / ROWS / f"{name}{part and '.'}{part}.parquet"
         with writing(path) as file:
             arrow.parquet.write_table(table, file, compression="zstd")
         return path
+
+
+def part_name(space: ScenarioSpace, number: int, count: int) -> str:
+    """Name of one of several parts of a space; "" for the whole."""
+    return f"{space.identity}-{count}-{number}" if count > 1 else ""
+
+
+def _other_part(path: Path, part: str) -> bool:
+    """Whether a shard is of another part of the same space, divided in the same way."""
+    of = path.name.removesuffix(".parquet").partition(".")[2]
+    return of != part and of.rpartition("-")[0] == part.rpartition("-")[0] != ""
 
 
 def column_types(space: ScenarioSpace) -> dict[str, str]:
@@ -298,8 +320,9 @@ def read_shard(path: Path, columns: Sequence[str] | None = None) -> Any:
         ) from None
 
 
-def _column(table: Any, name: str) -> Iterator[Any]:
-    yield from table.column(name).to_pylist()
+def _column(table: Any, name: str) -> list[Any]:
+    values: list[Any] = table.column(name).to_pylist()
+    return values
 
 
 def _text(value: Any) -> str:

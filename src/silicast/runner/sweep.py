@@ -18,7 +18,7 @@ from silicast.exploration.scenario_space import ScenarioSpace
 from silicast.runner.lines import Line
 from silicast.runner.points import PointCase, PointKeys, cases_of, check_fields
 from silicast.runner.replies import replies
-from silicast.runner.store import AnswerStore, column_types
+from silicast.runner.store import AnswerStore, column_types, part_name
 from silicast.runner.workers import NO_LIMITS, CaseAnswers, PointLimits, Workers
 
 CHUNK_S = 10.0
@@ -249,9 +249,9 @@ class Sweep:
             SilicastError: the store cannot be read or written.
         """
         told = tally or SweepTally()
-        legal, _ = self.space.counts()
-        store.note(self.space, self.folder, legal)
-        lines = PointLines(self.cases() if cases is None else cases, store.keys(), told)
+        store.note(self.space, self.folder)
+        part = part_name(self.space, self.shard, self.shards) if cases is None else ""
+        lines = PointLines(self.cases() if cases is None else cases, store.keys(part), told)
         types = column_types(self.space) | ({} if cases is None else {"seed": "int"})
         if executor is None:
             work: CaseAnswers = Workers(lines, self.folder, self.calibrations, workers, limits)
@@ -270,12 +270,12 @@ class Sweep:
                     size += len(each.line)
                 late = time.monotonic() - since > CHUNK_S
                 if late or len(rows) >= CHUNK_ROWS or size >= CHUNK_BYTES:
-                    self._write(store, rows, types, told)
+                    self._write(store, rows, types, told, part)
                     rows, size, since = [], 0, time.monotonic()
                 if progress is not None:
                     progress(told.done + len(rows))
         finally:  # an interruption leaves what was answered
-            self._write(store, rows, types, told)
+            self._write(store, rows, types, told, part)
         return told
 
     def _write(
@@ -284,10 +284,11 @@ class Sweep:
         rows: Sequence[tuple[PointCase, bytes]],
         types: Mapping[str, str],
         tally: SweepTally,
+        part: str,
     ) -> None:
         if not rows:
             return
-        store.add(rows, types)
+        store.add(rows, types, part)
         tally.shards += 1
         for _, line in rows:
             head = _head(line)

@@ -17,7 +17,7 @@ from silicast.runner.batch import run_batch
 from silicast.runner.points import PointCase
 from silicast.runner.racing import raced
 from silicast.runner.results import Condition, export, reproduced, stored_rows, write_cases
-from silicast.runner.store import AnswerStore
+from silicast.runner.store import AnswerStore, part_name
 from silicast.runner.stored_front import front_of
 from silicast.runner.sweep import Sweep, SweepTally, shard_of
 
@@ -94,6 +94,19 @@ def test_parts_interruptions_and_repetitions_give_the_same_bytes(
     assert tally.answered + tally.refused == 24 - before
     assert exported(parts, tmp_path / "b.jsonl") == exported(whole, tmp_path / "a.jsonl")
     assert swept.run(parts).answered == 0
+
+
+def test_a_part_reads_keys_of_its_own_points_alone(swept: Sweep, tmp_path: Path) -> None:
+    """Reading those of all other parts would cost a store of n parts n / 2 times its size."""
+    store = AnswerStore.begun(tmp_path / "store")
+    first, second = (Sweep(swept.space, swept.folder, (), shard, 2) for shard in (0, 1))
+    done = first.run(store)
+    assert store.keys(part_name(swept.space, 1, 2)) == set()
+    assert len(store.keys(part_name(swept.space, 0, 2))) == done.done
+    assert len(store.keys(part_name(swept.space, 1, 3))) == done.done  # divided otherwise
+    assert second.run(store).known == 0
+    assert first.run(store).known == done.done
+    assert len(store.keys()) == swept.run(store).known == 24
 
 
 def test_a_shard_written_twice_counts_once(swept: Sweep, tmp_path: Path) -> None:

@@ -133,6 +133,11 @@ def test_clocks_of_each_phase_take_the_least_energy_that_keeps_the_objective(
     assert best["pools.decode.limits.clock_mhz"] == decode_mhz
     assert result.why["capacity"]["reached"]
     assert result.metrics["output_tokens_per_joule"].estimate > 0.0
+    kept = {each["reached"]: each["fields"] for each in result.why["candidates"]}
+    if tpot_ms < 10.0:
+        assert kept[False]["pools.decode.limits.clock_mhz"] == 990.0
+    else:
+        assert set(kept) == {True}
 
 
 def test_cost_without_prices_counts_devices_and_says_so() -> None:

@@ -28,6 +28,29 @@ class BenchmarkCommand(Strict, frozen=True):
     command: tuple[str, ...]
 
 
+class OptionsFile(Strict, frozen=True):
+    """``[options]``: what a server is told in a file of YAML.
+
+    ``flag``: names the file; ``attention_dp``: where there are groups of attention; ``roles``: of
+    pools that only prefill or decode.
+    """
+
+    flag: str
+    attention_dp: dict[str, Any] = {}
+    roles: dict[str, dict[str, Any]] = {}
+
+
+class RequestRouter(Strict, frozen=True):
+    """``[router]``: the engine's process that sends requests to prefill, then to decode servers.
+
+    ``command``: with the name of its file; ``servers``: role -> the field that lists them.
+    """
+
+    command: tuple[str, ...]
+    servers: dict[str, str]
+    options: dict[str, Any] = {}
+
+
 class DynamoWorker(Strict, frozen=True):
     """``[dynamo]``: the engine as a worker of Dynamo, which states all that differs.
 
@@ -65,6 +88,8 @@ class Launcher(Strict, frozen=True):
     kv_dtypes: dict[str, str] = {}
     recipes: dict[str, tuple[str, ...]] = {}
     benchmark: BenchmarkCommand | None = None
+    options: OptionsFile | None = None
+    router: RequestRouter | None = None
     dynamo: DynamoWorker | None = None
     experts_over_all_ranks: bool = False
     tp_counts_groups: bool = False
@@ -103,12 +128,30 @@ def dynamo_launcher(engine: str) -> Launcher:
         roles=worker.roles,
         flags=worker.flags or launcher.flags,
         recipes={} if worker.flags else launcher.recipes,
+        options=None if worker.flags else launcher.options,
         known=KnownFlags((*(() if worker.flags else launcher.known.flags), *worker.known)),
     )
 
 
-def arguments_of(pool: PoolLaunch, launcher: Launcher) -> list[str]:
+def options_of(pool: PoolLaunch, launcher: Launcher) -> dict[str, Any]:
+    """What a server is told in a file beside its flags; {} = it needs none."""
+    if launcher.options is None:
+        return {}
+    groups = launcher.options.attention_dp if pool.attention_dp > 1 else {}
+    return launcher.options.roles.get(pool.role, {}) | groups
+
+
+def options_name(pool: PoolLaunch) -> str:
+    """Name of the file of :func:`options_of`; pools of one role and one engine share it."""
+    groups = "-groups" if pool.attention_dp > 1 else ""
+    return f"{pool.engine}-{pool.role or 'server'}{groups}.yaml"
+
+
+def arguments_of(pool: PoolLaunch, launcher: Launcher, folder: str = "") -> list[str]:
     """Flags with their values, in order; every flag is one of the package's.
+
+    Args:
+        folder: of the file of options, with its last slash.
 
     Raises:
         SilicastError: the engine cannot be told a degree, a format or an option.
@@ -140,13 +183,16 @@ def arguments_of(pool: PoolLaunch, launcher: Launcher) -> list[str]:
                 "name a checkpoint in that format as the model",
             )
         words += launcher.recipes[pool.recipe]
+    told = options_of(pool, launcher)
+    if launcher.options and told:
+        words += [launcher.options.flag, folder + options_name(pool)]
     if pool.role:
-        if pool.role not in launcher.roles:
+        if pool.role not in launcher.roles and not told:
             raise unsupported(
                 f"{launcher.engine}: no flags of a pool that only does {pool.role}s",
                 f"pools.{pool.role}",
             )
-        words += launcher.roles[pool.role]
+        words += launcher.roles.get(pool.role, ())
     words += _options(pool, launcher, words)
     unknown = [w for w in words if w.startswith("--") and w not in launcher.known.flags]
     if unknown:
@@ -162,11 +208,13 @@ def environment_of(pool: PoolLaunch) -> dict[str, str]:
     return {name: str(value) for name, value in pool.options.items() if name.isupper()}
 
 
-def command_of(plan: LaunchPlan, pool: PoolLaunch, launcher: Launcher, port: int) -> list[str]:
-    """The words that start one server."""
+def command_of(
+    plan: LaunchPlan, pool: PoolLaunch, launcher: Launcher, port: int, folder: str = ""
+) -> list[str]:
+    """The words that start one server; its file of options is in ``folder``."""
     start = [word.format(model=plan.model) for word in launcher.command]
     where = [launcher.flags["host"], "0.0.0.0", launcher.flags["port"], str(port)]  # noqa: S104
-    return [*start, *arguments_of(pool, launcher), *where]
+    return [*start, *arguments_of(pool, launcher, folder), *where]
 
 
 def benchmark_of(plan: LaunchPlan, launcher: Launcher, host: str, port: int) -> list[str]:
@@ -226,9 +274,12 @@ def _check_degrees(pool: PoolLaunch, launcher: Launcher) -> None:
             "parallel.ep",
             f"1 or {ranks}",
         )
-    if pool.attention_dp > 1 and "attention_dp" not in {*launcher.flags, *launcher.switches}:
+    known = {*launcher.flags, *launcher.switches}
+    if launcher.options and launcher.options.attention_dp:
+        known.add("attention_dp")
+    if pool.attention_dp > 1 and "attention_dp" not in known:
         raise unsupported(
-            f"{launcher.engine} takes groups of attention in a file of options; none is written",
+            f"{launcher.engine} {launcher.version} has no flag of groups of attention",
             "parallel.attention_dp",
         )
 

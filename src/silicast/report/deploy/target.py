@@ -64,11 +64,24 @@ def find_target(name: str) -> DeployTarget:
     return _TARGETS[name]()
 
 
-def label_of(plan: LaunchPlan, pool: PoolLaunch) -> str:
-    """A name of a pool as Kubernetes takes one: at most 40 letters, digits and hyphens."""
+def model_label(plan: LaunchPlan) -> str:
+    """A name of the model as Kubernetes takes one: at most 32 letters, digits and hyphens."""
     name = re.sub(r"[^a-z0-9]+", "-", plan.model.rpartition("/")[2].lower()).strip("-")
     name = name if name[:1].isalpha() else f"m-{name}"
-    return "-".join(filter(None, (name[:32].rstrip("-"), pool.role)))
+    return name[:32].rstrip("-")
+
+
+def pool_number(plan: LaunchPlan, pool: PoolLaunch) -> str:
+    """Number of a pool among those of its role, from 2 on; "" for the first."""
+    alike = [each for each in plan.pools if each.role == pool.role]
+    number = next(i for i, each in enumerate(alike, 1) if each is pool)
+    return "" if number == 1 else str(number)
+
+
+def label_of(plan: LaunchPlan, pool: PoolLaunch) -> str:
+    """A name of a pool of a model as Kubernetes takes one."""
+    words = (model_label(plan), pool.role, pool_number(plan, pool))
+    return "-".join(filter(None, words))
 
 
 def one_node(plan: LaunchPlan, target: str) -> None:
@@ -85,19 +98,6 @@ def one_node(plan: LaunchPlan, target: str) -> None:
                 "parallel",
                 "fewer devices a server",
             )
-
-
-def together_only(plan: LaunchPlan, target: str, instead: str) -> PoolLaunch:
-    """The only pool of a plan.
-
-    Raises:
-        SilicastError: there are several.
-    """
-    if len(plan.pools) > 1:
-        raise unsupported(
-            f"{target} does not express pools of prefill and decode", "pools", instead
-        )
-    return plan.pools[0]
 
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")

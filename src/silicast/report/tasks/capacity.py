@@ -21,6 +21,9 @@ REASONS = {
     "search": "no more devices were tried",
 }
 
+JUDGED = {"output_tokens_per_joule": "tokens/J", "cost_per_hour": "cost an hour"}
+"""By what candidates are judged beside the load -> the head of its column."""
+
 MEASURED = (" requests/s", " an hour")
 """Units of what is not counted."""
 
@@ -157,15 +160,21 @@ def _pool_line(name: str, pool: Mapping[str, Any]) -> str:
 
 def candidates_table(candidates: Sequence[Mapping[str, Any]]) -> RenderableType:
     """One line a candidate, the best first; those that cannot run with the reason."""
+    judged = {k: v for k, v in JUDGED.items() if any(k in each for each in candidates)}
     columns = {"": "left", "carries": "right", "devices": "right"}
+    columns |= dict.fromkeys(judged.values(), "right")
     rows = []
     for each in candidates:
         name = ", ".join(f"{key} {value}" for key, value in each["fields"].items())
         load = each.get("max_rate_per_s", each.get("max_concurrency"))
         if "refused" in each:
-            rows.append([name, each["refused"], ""])
+            rows.append([name, each["refused"], "", *("" for _ in judged)])
+        elif not each["reached"]:
+            rows.append([name, "no", f"{each['gpus']:,}", *("" for _ in judged)])
         else:
-            rows.append([name, "yes" if load is None else rounded(load), f"{each['gpus']:,}"])
+            values = (rounded(each[key]) for key in judged)
+            carries = "yes" if load is None else rounded(load)
+            rows.append([name, carries, f"{each['gpus']:,}", *values])
     return listing(columns, rows)
 
 

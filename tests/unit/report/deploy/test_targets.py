@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -118,14 +120,113 @@ def test_every_target_states_degrees_and_replicas_or_refuses(target: str, engine
         assert container["resources"]["limits"] == {"nvidia.com/gpu": "2"}
 
 
-def test_pools_have_roles_and_what_cannot_express_them_refuses() -> None:
+def test_pools_have_roles() -> None:
     plan = plan_of(changed(role="prefill", tp=1, gpus=1), changed(role="decode"))
     (text,) = find_target("kubernetes").files(plan).values()
     kinds = [(each["kind"], each["metadata"]["name"]) for each in yaml.safe_load_all(text)]
     servers = [name for kind, name in kinds if kind == "Deployment"]
     assert [name.rpartition("-")[2] for name in servers] == ["prefill", "decode"]
-    with pytest.raises(SilicastError, match="pools of prefill and decode"):
-        find_target("kserve").files(plan)
+
+
+APART = (
+    {"role": "prefill", "tp": 1, "gpus": 1, "replicas": 3},
+    {"role": "decode", "options": {"HF_HOME": "/models"}},
+)
+
+
+def test_kserve_states_both_pools_and_leaves_port_and_command_to_its_templates() -> None:
+    pools = [changed(**fields) for fields in APART]
+    target = find_target("kserve")
+    spec = yaml.safe_load(target.files(plan_of(*pools))["llminferenceservice.yaml"])["spec"]
+    prefill = spec["prefill"]
+    assert spec["model"] == {"uri": "hf://org/Model-1B", "name": "org/Model-1B"}
+    assert (prefill["replicas"], spec["replicas"]) == (3, 2)
+    for workload, tp in ((prefill, "1"), (spec, "2")):
+        (container,) = workload["template"]["containers"]
+        told = {each["name"]: each["value"] for each in container["env"]}
+        words = shlex.split(told["VLLM_ADDITIONAL_ARGS"])
+        assert value_of(words, "--tensor-parallel-size") == tp
+        assert json.loads(value_of(words, "--kv-transfer-config"))["kv_connector"]
+        assert "--port" not in words
+        assert container["resources"]["limits"] == {"nvidia.com/gpu": tp}
+        assert told.get("HF_HOME") == ("/models" if workload is spec else None)
+    assert "recalled" in target.remarks(plan_of(*pools))[0]
+    for fields, message in (({"engine": "sglang"}, "not of sglang"), ({"role": ""}, "one pool")):
+        with pytest.raises(SilicastError, match=message):
+            target.files(plan_of(*(changed(**{**each, **fields}) for each in APART)))
+
+
+@pytest.mark.parametrize("target", ["shell", "compose", "kubernetes"])
+def test_a_router_names_every_server_where_it_listens(target: str) -> None:
+    """Two fields of the router's file list servers; options of a role stand in files that the
+    commands name."""
+    plan = plan_of(*(changed(engine="trtllm", **fields) for fields in APART))
+    files = dict(find_target(target).files(plan))
+    folder = "" if target == "shell" else "/etc/server/"
+    if target == "shell":
+        lines = [line.removesuffix(" &") for line in files.pop("launch.sh").splitlines()]
+        commands = [shlex.split(line) for line in lines if "trtllm-serve" in line]
+        ports = [int(value_of(words, "--port")) for words in commands[:-1]]
+        assert ports == [8001, 8002, 8003, 8004, 8005]  # the router takes 8000
+        listening = [f"localhost:{port}" for port in ports]
+    elif target == "compose":
+        document = yaml.safe_load(files["compose.yaml"])
+        services = document["services"]
+        assert [each["ports"][0] for each in services.values()][-1] == "8000:8000"
+        commands = [[*each["entrypoint"], *each["command"]] for each in services.values()]
+        listening = [f"{name}:8000" for name in services][:-1]
+        files = {name: each["content"] for name, each in document["configs"].items()}
+        mounted = [each["configs"][0] for each in services.values()]
+        assert all(each["target"] == folder + each["source"] for each in mounted)
+    else:
+        objects = list(yaml.safe_load_all(files["kubernetes.yaml"]))
+        files = objects[0]["data"]
+        pods = [e["spec"]["template"]["spec"] for e in objects if e["kind"] == "Deployment"]
+        commands = [[*e["command"], *e["args"]] for pod in pods for e in pod["containers"]]
+        listening = [f"{e['metadata']['name']}:8000" for e in objects if e["kind"] == "Service"]
+        listening.pop()  # the router's own
+        for pod in pods:
+            volumes = {each["name"]: each for each in pod["volumes"]}
+            assert volumes["files"]["configMap"]["name"] == objects[0]["metadata"]["name"]
+            assert {"name": "files", "mountPath": "/etc/server"} in pod["containers"][0][
+                "volumeMounts"
+            ]
+    router = yaml.safe_load(files["router.yaml"])
+    lists = [router["context_servers"], router["generation_servers"]]
+    assert [each["num_instances"] for each in lists] == [len(each["urls"]) for each in lists]
+    assert [url for each in lists for url in each["urls"]] == listening
+    assert commands[-1] == ["trtllm-serve", "disaggregated", "-c", f"{folder}router.yaml"]
+    told = {value_of(words, "--extra_llm_api_options") for words in commands[:-1]}
+    assert told == {f"{folder}trtllm-prefill.yaml", f"{folder}trtllm-decode.yaml"}
+    prefill, decode = (yaml.safe_load(files[f"trtllm-{r}.yaml"]) for r in ("prefill", "decode"))
+    assert prefill["cache_transceiver_config"] == decode["cache_transceiver_config"]
+    assert prefill["disable_overlap_scheduler"] is True
+    assert "disable_overlap_scheduler" not in decode
+
+
+def test_groups_of_attention_are_told_in_a_file_where_there_is_no_flag() -> None:
+    plan = plan_of(changed(engine="trtllm", tp=1, attention_dp=8, ep=8, gpus=8, replicas=1))
+    files = find_target("shell").files(plan)
+    assert yaml.safe_load(files["trtllm-server-groups.yaml"]) == {"enable_attention_dp": True}
+    assert "--extra_llm_api_options trtllm-server-groups.yaml" in files["launch.sh"]
+    assert "--tp_size 8" in files["launch.sh"]
+    with pytest.raises(SilicastError, match="groups of attention"):
+        find_target("dynamo").files(plan)
+
+
+@pytest.mark.parametrize("target", ["compose", "kubernetes", "dynamo"])
+def test_two_pools_of_one_role_have_two_names(target: str) -> None:
+    (text,) = find_target(target).files(plan_of(POOL, changed(tp=1, gpus=1))).values()
+    assert text.count("--max-num-seqs") == {"compose": 4}.get(target, 2)
+    assert (
+        len(set(re.findall(r"^ +name: (model-1b\S*)$", text, re.MULTILINE)))
+        == {"compose": 0, "kubernetes": 2, "dynamo": 1}[target]
+    )
+    document = next(yaml.safe_load_all(text))
+    if target == "compose":
+        assert len(document["services"]) == 4
+    if target == "dynamo":
+        assert list(document["spec"]["services"]) == ["Frontend", "Worker", "Worker2"]
 
 
 def test_values_of_llm_d_have_a_role_for_every_pool() -> None:

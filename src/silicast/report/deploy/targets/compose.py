@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, ClassVar, final
 
 from silicast.core.errors import unsupported
-from silicast.report.deploy.launcher import PORT, command_of, environment_of, launcher_of
+from silicast.report.deploy.launcher import (
+    PORT,
+    command_of,
+    environment_of,
+    launcher_of,
+    options_name,
+    options_of,
+)
+from silicast.report.deploy.side_files import (
+    FOLDER,
+    ROUTER_FILE,
+    option_files,
+    router_command,
+    router_file,
+)
 from silicast.report.deploy.target import (
     DeployTarget,
     label_of,
@@ -35,11 +50,13 @@ class ComposeTarget(DeployTarget):
                 "kubernetes",
             )
         services: dict[str, Any] = {}
-        device, port = 0, PORT
+        files, router = option_files(plan), router_command(plan, FOLDER)
+        device, port = 0, PORT + 1 if router else PORT
+        addresses = defaultdict[str, list[str]](list)
         for pool in plan.pools:
             launcher = launcher_of(pool.engine)
             for number in range(pool.replicas):
-                command = command_of(plan, pool, launcher, PORT)
+                command = command_of(plan, pool, launcher, PORT, FOLDER)
                 ids = [str(device + i) for i in range(pool.gpus)]
                 service: dict[str, Any] = {
                     "image": launcher.image,
@@ -60,6 +77,26 @@ class ComposeTarget(DeployTarget):
                 }
                 if variables := environment_of(pool):
                     service["environment"] = variables
-                services[f"{label_of(plan, pool)}-{number}"] = service
+                if options_of(pool, launcher):
+                    service["configs"] = _configs(options_name(pool))
+                name = f"{label_of(plan, pool)}-{number}"
+                services[name] = service
+                addresses[pool.role].append(f"{name}:{PORT}")
                 device, port = device + pool.gpus, port + 1
-        return {"compose.yaml": yaml_text({"services": services, "volumes": {"huggingface": {}}})}
+        if router:
+            files[ROUTER_FILE] = router_file(plan, PORT, addresses)
+            services["router"] = {
+                "image": launcher_of(plan.pools[0].engine).image,
+                "entrypoint": router[:1],
+                "command": router[1:],
+                "ports": [f"{PORT}:{PORT}"],
+                "configs": _configs(ROUTER_FILE),
+            }
+        document: dict[str, Any] = {"services": services, "volumes": {"huggingface": {}}}
+        if files:
+            document["configs"] = {name: {"content": text} for name, text in files.items()}
+        return {"compose.yaml": yaml_text(document)}
+
+
+def _configs(name: str) -> list[dict[str, str]]:
+    return [{"source": name, "target": FOLDER + name}]

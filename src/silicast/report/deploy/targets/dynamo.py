@@ -8,8 +8,9 @@ from typing import Any, ClassVar, final
 from silicast.report.deploy.launcher import arguments_of, dynamo_launcher, environment_of
 from silicast.report.deploy.target import (
     DeployTarget,
-    label_of,
+    model_label,
     one_node,
+    pool_number,
     register_target,
     yaml_text,
 )
@@ -48,11 +49,12 @@ class DynamoTarget(DeployTarget):
             }
         }
         for pool in plan.pools:
-            services[f"{pool.role.capitalize()}Worker"] = _worker(plan, pool)
+            name = f"{pool.role.capitalize()}Worker{pool_number(plan, pool)}"
+            services[name] = _worker(plan, pool)
         deployment = {
             "apiVersion": "nvidia.com/v1alpha1",
             "kind": "DynamoGraphDeployment",
-            "metadata": {"name": label_of(plan, plan.pools[0]).removesuffix("-prefill")},
+            "metadata": {"name": model_label(plan)},
             "spec": {"services": services},
         }
         return {"dynamo.yaml": yaml_text(deployment)}

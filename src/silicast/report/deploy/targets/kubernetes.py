@@ -5,39 +5,57 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, final
 
-from silicast.report.deploy.launcher import PORT, command_of, environment_of, launcher_of
+from silicast.report.deploy.launcher import (
+    PORT,
+    command_of,
+    environment_of,
+    launcher_of,
+    options_of,
+)
+from silicast.report.deploy.side_files import (
+    FOLDER,
+    ROUTER_FILE,
+    option_files,
+    router_command,
+    router_file,
+)
 from silicast.report.deploy.target import (
     DeployTarget,
     label_of,
+    model_label,
     one_node,
     register_target,
-    together_only,
     yaml_text,
 )
 from silicast.scenario.answers.serving.launch_plan import LaunchPlan, PoolLaunch
 
+FILES = "files"
+"""Name of the volume that holds files of options."""
 
-def container_of(plan: LaunchPlan, pool: PoolLaunch, name: str) -> dict[str, Any]:
-    """One server as a container."""
+
+def pod_of(plan: LaunchPlan, pool: PoolLaunch, name: str) -> dict[str, Any]:
+    """One server as the only container of a Pod."""
     launcher = launcher_of(pool.engine)
-    words = command_of(plan, pool, launcher, PORT)
-    container: dict[str, Any] = {
-        "name": name,
-        "image": launcher.image,
-        "command": words[:1],
-        "args": words[1:],
-        "ports": [{"containerPort": PORT, "name": "http", "protocol": "TCP"}],
-        "resources": {"limits": {"nvidia.com/gpu": str(pool.gpus)}},
-        "readinessProbe": {
-            "httpGet": {"path": "/health", "port": PORT},
-            "periodSeconds": 10,
-            "failureThreshold": 180,
-        },
-        "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],  # noqa: S108 - theirs
-    }
+    words = command_of(plan, pool, launcher, PORT, FOLDER)
+    container = _container(name, launcher.image, words)
+    container["resources"] = {"limits": {"nvidia.com/gpu": str(pool.gpus)}}
+    container["volumeMounts"] = [{"name": "shm", "mountPath": "/dev/shm"}]  # noqa: S108 - theirs
+    volumes: list[dict[str, Any]] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
+    if options_of(pool, launcher):
+        container["volumeMounts"].append(_MOUNT)
+        volumes.append(_volume(plan))
     if variables := environment_of(pool):
         container["env"] = [{"name": n, "value": v} for n, v in variables.items()]
-    return container
+    return {"containers": [container], "volumes": volumes}
+
+
+def config_map(plan: LaunchPlan, files: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Files of options as one object; none where there are none."""
+    if not files:
+        return []
+    name = f"{model_label(plan)}-{FILES}"
+    metadata = {"name": name}
+    return [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": files}]
 
 
 @register_target
@@ -49,67 +67,66 @@ class KubernetesTarget(DeployTarget):
 
     def files(self, plan: LaunchPlan) -> Mapping[str, str]:
         one_node(plan, "a Deployment")
+        files, router = option_files(plan), router_command(plan, FOLDER)
         documents = []
         for pool in plan.pools:
             name = label_of(plan, pool)
-            labels = {"app": name}
-            documents.append(
-                {
-                    "apiVersion": "apps/v1",
-                    "kind": "Deployment",
-                    "metadata": {"name": name, "labels": labels},
-                    "spec": {
-                        "replicas": pool.replicas,
-                        "selector": {"matchLabels": labels},
-                        "template": {
-                            "metadata": {"labels": labels},
-                            "spec": {
-                                "containers": [container_of(plan, pool, "server")],
-                                "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
-                            },
-                        },
-                    },
-                }
-            )
-            documents.append(
-                {
-                    "apiVersion": "v1",
-                    "kind": "Service",
-                    "metadata": {"name": name, "labels": labels},
-                    "spec": {
-                        "selector": labels,
-                        "ports": [{"name": "http", "port": PORT, "targetPort": PORT}],
-                    },
-                }
-            )
-        return {"kubernetes.yaml": yaml_text(*documents)}
+            documents += _served(name, pool.replicas, pod_of(plan, pool, "server"))
+        if router:
+            addresses: dict[str, list[str]] = {}
+            for pool in plan.pools:
+                addresses.setdefault(pool.role, []).append(f"{label_of(plan, pool)}:{PORT}")
+            files[ROUTER_FILE] = router_file(plan, PORT, addresses)
+            image = launcher_of(plan.pools[0].engine).image
+            container = _container("router", image, router) | {"volumeMounts": [_MOUNT]}
+            pod = {"containers": [container], "volumes": [_volume(plan)]}
+            documents += _served(f"{model_label(plan)}-router", 1, pod)
+        return {"kubernetes.yaml": yaml_text(*config_map(plan, files), *documents)}
 
 
-@register_target
-@final
-class KserveTarget(DeployTarget):
-    """``inferenceservice.yaml`` (serving.kserve.io/v1beta1), as many replicas as were predicted."""
+_MOUNT = {"name": FILES, "mountPath": FOLDER.rstrip("/")}
 
-    name: ClassVar[str] = "kserve"
 
-    def files(self, plan: LaunchPlan) -> Mapping[str, str]:
-        one_node(plan, "an InferenceService")
-        pool = together_only(plan, "an InferenceService", "kubernetes")
-        container = container_of(plan, pool, "kserve-container")
-        service = {
-            "apiVersion": "serving.kserve.io/v1beta1",
-            "kind": "InferenceService",
-            "metadata": {
-                "name": label_of(plan, pool),
-                "annotations": {"serving.kserve.io/deploymentMode": "RawDeployment"},
-            },
+def _volume(plan: LaunchPlan) -> dict[str, Any]:
+    return {"name": FILES, "configMap": {"name": f"{model_label(plan)}-{FILES}"}}
+
+
+def _container(name: str, image: str, words: list[str]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "image": image,
+        "command": words[:1],
+        "args": words[1:],
+        "ports": [{"containerPort": PORT, "name": "http", "protocol": "TCP"}],
+        "readinessProbe": {
+            "httpGet": {"path": "/health", "port": PORT},
+            "periodSeconds": 10,
+            "failureThreshold": 180,
+        },
+    }
+
+
+def _served(name: str, replicas: int, pod: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A Deployment of a Pod and the Service in front of it."""
+    labels = {"app": name}
+    metadata = {"name": name, "labels": labels}
+    template = {"metadata": {"labels": labels}, "spec": pod}
+    ports = [{"name": "http", "port": PORT, "targetPort": PORT}]
+    return [
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": metadata,
             "spec": {
-                "predictor": {
-                    "minReplicas": pool.replicas,
-                    "maxReplicas": pool.replicas,
-                    "containers": [container],
-                    "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
-                }
+                "replicas": replicas,
+                "selector": {"matchLabels": labels},
+                "template": template,
             },
-        }
-        return {"inferenceservice.yaml": yaml_text(service)}
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": metadata,
+            "spec": {"selector": labels, "ports": ports},
+        },
+    ]

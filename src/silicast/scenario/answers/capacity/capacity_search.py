@@ -142,6 +142,7 @@ class CapacitySearch:
         name = LOADS[self.work.objective]
         value = self.gpus if name == "gpus" and self.load else self._per_joule or self.load
         summary: dict[str, Any] = {"fields": self.fields, name: value, "gpus": self.gpus}
+        summary["reached"] = self.load > 0.0
         if self.work.objective == "min_cost":
             summary["cost_per_hour"] = self.outcome.fleet.cost_per_hour
         return summary
