@@ -111,9 +111,7 @@ def test_more_of_what_binds_helps(seed: int) -> None:
     assert after.estimate_s[0] <= before.estimate_s[0] * (1.0 - MATTERS), (design, sizes)
 
 
-@pytest.mark.parametrize(
-    "seed", [n if n < FEW else pytest.param(n, marks=pytest.mark.full) for n in range(300)]
-)
+@pytest.mark.parametrize("seed", seeds(300, quick=5))
 def test_more_of_nothing_else_helps(seed: int) -> None:
     design, sizes = drawn(seed)
     before = times(chip(**design), *sizes)
