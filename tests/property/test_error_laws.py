@@ -27,6 +27,7 @@ from silicast.core.prediction import TIERS, ErrorFactors
 from silicast.hardware.catalog import find_device
 from silicast.workload.graphs.graph import Block, Graph, Node
 from silicast.workload.graphs.op import Op
+from tests.sampling import examples
 
 FAMILIES = ("gemm", "attention_decode", "rmsnorm")
 MACHINE = Machine(find_device("H100"), find_engine("vllm"))
@@ -188,7 +189,7 @@ def test_correlations_are_those_of_some_field(sizes: list[tuple[int, int]]) -> N
 
 
 @given(terms(), st.lists(st.floats(0.1, 10.0), min_size=2, max_size=4))
-@settings(deadline=None)
+@examples(deadline=None)
 def test_errors_of_a_sum_are_the_same_in_any_company(
     case: tuple[list[Block], Sum], scales: list[float]
 ) -> None:

@@ -22,10 +22,10 @@ def distinct_words(tensor: EinsumTensor, bounds: Mapping[str, int]) -> int:
     """
     words = 1
     for rank in tensor.ranks:
-        places = np.zeros(1, dtype=np.int64)
+        indices = np.zeros(1, dtype=np.int64)
         for dim, step in rank:
-            places = np.unique(np.add.outer(places, step * np.arange(bounds[dim])))
-        words *= len(places)
+            indices = np.unique(np.add.outer(indices, step * np.arange(bounds[dim])))
+        words *= len(indices)
     return words
 
 

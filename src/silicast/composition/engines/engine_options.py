@@ -397,8 +397,8 @@ def _one_of(name: str, field: str, values: Mapping[str, Any]) -> Callable[[Engin
 
     def change(engine: Engine, value: Any) -> Engine:
         if not isinstance(value, str) or value not in values:
-            found = f"expected one of {', '.join(values)}, found {value!r:.40}"
-            raise SilicastError(found, field=f"engine.options.{name}")
+            problem = f"expected one of {', '.join(values)}, found {value!r:.40}"
+            raise SilicastError(problem, field=f"engine.options.{name}")
         return _spread(engine, **{field: values[value]})
 
     return change
