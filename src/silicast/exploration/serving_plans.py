@@ -82,7 +82,7 @@ class PlanPool:
     Attributes:
         role: "", "prefill" or "decode".
         clients: requests at once in a replica, as expected.
-        with_fewer: what one replica fewer breaks in closed form; None = not known, or there is none.
+        with_fewer: what one replica fewer breaks in closed form; None = not known, or none.
     """
 
     deployment: Deployment
