@@ -59,17 +59,24 @@ def transfers_ms(records: Records) -> dict[str, float]:
     return _statistics("kv_transfer", (moved * 1e-6).astype(np.float64)) if len(moved) else {}
 
 
+def served(records: Records) -> I64:
+    """Rows of the requests that the devices' work of :func:`span_s` answers: the finished ones; of
+    a steady state whose queue grows those done in its window, since others are done long after.
+    """
+    if records.window_ns is None or not records.requests.steady or keeps_up(records):
+        return records.finished
+    first, last = records.window_ns
+    rows: I64 = np.flatnonzero((records.done_ns >= first) & (records.done_ns < last))
+    return rows
+
+
 def rates(records: Records) -> dict[str, float]:
     """Output tokens, all tokens and requests a second; in a steady state as many as come, where
     the queue does not grow, else what was answered in the window.
     """
-    rows, span = records.finished, span_s(records)
-    if records.window_ns is not None and records.requests.steady:
-        if keeps_up(records):
-            rows, span = records.answered, offered_span_s(records)
-        else:
-            first, last = records.window_ns
-            rows = np.flatnonzero((records.done_ns >= first) & (records.done_ns < last))
+    rows, span = served(records), span_s(records)
+    if records.window_ns is not None and records.requests.steady and keeps_up(records):
+        rows, span = records.answered, offered_span_s(records)
     output = int(records.requests.output_tokens[rows].sum())
     prompt = int(records.requests.input_tokens[rows].sum())
     return {
