@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.text import Text
 
 from silicast.core.metrics import words_and_unit
-from silicast.report.drawing.numbers import Shown, duration, percent, rounded
+from silicast.report.drawing.numbers import Shown, against, duration, percent, rounded
 from silicast.report.drawing.tables import listing
 from silicast.report.tasks.sequences import counts_sequences, without_tokens
 
@@ -241,10 +241,12 @@ def slo_lines(verdicts: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
     >>> list(slo_lines({"ttft_p99_ms": {"limit": 1000.0, "value": 1200.0, "kept": False}}))
     ['objective missed: ttft p99 1.20 s, limit 1.00 s']
+    >>> list(slo_lines({"tpot_p99_ms": {"limit": 20.0, "value": 20.0142, "kept": False}}))
+    ['objective missed: tpot p99 20.01 ms, limit 20.00 ms']
     """
     for name, each in verdicts.items():
         label, _ = words_and_unit(name)
-        value, limit = (duration(float(each[which]) * 1e-3) for which in ("value", "limit"))
+        value, limit = against(*(float(each[which]) * 1e-3 for which in ("value", "limit")))
         yield f"objective {'kept' if each['kept'] else 'missed'}: {label} {value}, limit {limit}"
 
 
