@@ -263,12 +263,15 @@ class CapacitySearch:
             return CarriedLoad(bracket, loads.requests, self._fleet, "objective")
         return self._fewest()
 
-    def _long_enough(self, alone: Records, rate_per_s: float) -> TrafficLoads:
+    def _long_enough(
+        self, alone: Records, rate_per_s: float, most_per_s: float = math.inf
+    ) -> TrafficLoads:
         """The traffic with enough requests for a steady state, where no number is stated."""
         if not self._loads.requests.steady:
             return self._loads
         self._arriving = max(enough_requests(alone, rate_per_s), OPEN_REQUESTS)
-        count = max(enough_requests(alone, rate_per_s, self._objective), OPEN_REQUESTS)
+        enough = enough_requests(alone, rate_per_s, self._objective, most_per_s)
+        count = max(enough, OPEN_REQUESTS)
         return self._drawn(self._loads, count)
 
     def _drawn(self, loads: TrafficLoads, count: int, further_seed: int = 0) -> TrafficLoads:
@@ -293,7 +296,7 @@ class CapacitySearch:
         most = self._saturation(self._fleet.specs)
         start = min(rates(burst)["requests_per_s"], most)
         bracket = coarse.most(coarse.at_rate, start, least=LEAST_RATE, most=most, factor=1.5)
-        loads = self._loads = self._long_enough(alone, bracket.carried)
+        loads = self._loads = self._long_enough(alone, bracket.carried, most)
         if bracket.carried and loads.requests.steady and math.isfinite(bracket.broken):
             bracket = self._steady_edge(bracket.carried, most)
         elif bracket.carried and loads.requests is not coarse.requests:
