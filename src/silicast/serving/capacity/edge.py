@@ -115,6 +115,20 @@ def edge_rate(
     return replace(edge, spread=edge.spread * math.sqrt(share))
 
 
+def told(rate_per_s: float) -> float:
+    """The highest rate, not above this one, that three digits tell: a run at the rate as it is
+    printed is then the run that was judged.
+
+    >>> told(20.389), told(20.4), told(0.0), told(1234.5)
+    (20.3, 20.4, 0.0, 1230.0)
+    """
+    near = float(f"{rate_per_s:.2e}")
+    if near <= rate_per_s:
+        return near
+    step = 10.0 ** (math.floor(math.log10(rate_per_s)) - 2)
+    return float(f"{near - step:.2e}")
+
+
 def crossing(rates: Sequence[float], draws: Sequence[Excess]) -> ObjectiveEdge:
     """Where the lowest of the statistics' lines crosses zero.
 

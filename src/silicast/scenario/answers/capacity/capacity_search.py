@@ -30,7 +30,7 @@ from silicast.serving.capacity.capacity import (
     TrafficLoads,
     enough_requests,
 )
-from silicast.serving.capacity.edge import ObjectiveEdge, edge_rate
+from silicast.serving.capacity.edge import ObjectiveEdge, edge_rate, told
 from silicast.serving.capacity.knee import estimated_knee
 from silicast.serving.capacity.objective import LatencyObjective
 from silicast.serving.capacity.room import longest_context, users_that_fit
@@ -331,11 +331,13 @@ class CapacitySearch:
 
         self._edge = edge = edge_rate(near, excess_at, count / whole)
         at = min(edge.rate_per_s, most)
-        rate = max(at * (1.0 - edge.margin), LEAST_RATE)
+        rate = max(told(at * (1.0 - edge.margin)), LEAST_RATE)
         met = max((each for each, met in loads.tried.items() if met), default=0.0)
         broken = min((each for each in loads.tried if each > max(met, at)), default=math.inf)
-        shown = loads.most(loads.at_rate, rate, least=LEAST_RATE, most=rate, factor=LOWER)
-        return Bracket(shown.carried, broken)
+        shown = loads.most(
+            lambda at: loads.at_rate(told(at)), rate, least=LEAST_RATE, most=rate, factor=LOWER
+        )
+        return Bracket(told(shown.carried), broken)
 
     def _saturation(self, specs: Sequence[ReplicaSpec]) -> float:
         """Requests a second that steps of the largest batch answer: a run that is too short for
