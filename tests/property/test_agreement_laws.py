@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+import silicast
 from benchmarks.agreeing_answers import LAWS, Law, disagreements
 from silicast.hardware.catalog import device_from, find_device
+from silicast.scenario.answer import Answer
+from silicast.scenario.answers.inference.comparison import carrying
 
 SLOW = frozenset(
     {
@@ -44,3 +47,24 @@ def test_a_stated_number_that_is_the_same_changes_nothing() -> None:
     assert device_from(same) is board
     same["memory"] = {"dram": {"bandwidth_gb_per_s": 1.01 * size}}
     assert device_from(same).name == "RTX 4090 (changed)"
+
+
+@pytest.mark.parametrize("users", [24, 200])
+def test_the_closed_form_of_users_agrees_with_their_simulation(users: int) -> None:
+    """Each throughput lies within the other's interval; at 200 users the server is near the most
+    that it answers, and what prompts of one step cost decides.
+    """
+    lengths = {"input_len": 1024, "output_len": 128}
+    tree = {"task": "inference", "model": "Llama-3.1-8B", "workload": {"batch": 1, **lengths}}
+    [candidate] = carrying(tree, ["H100"], users, 5.0)
+    assert isinstance(candidate.reply, Answer)
+    closed = candidate.reply.metrics["output_tokens_per_s"]
+    simulated = silicast.predict(
+        task="serving",
+        model="Llama-3.1-8B",
+        device="H100",
+        workload={"arrival": {"kind": "closed", "concurrency": users}, **lengths},
+    )["output_tokens_per_s"]
+    assert closed.p05 <= simulated.estimate <= closed.p95
+    assert simulated.p05 <= closed.estimate <= simulated.p95
+    assert closed.estimate == pytest.approx(simulated.estimate, rel=0.1)

@@ -323,7 +323,8 @@ def link_bound(op: Collective, size: F64, topology: Topology) -> F64:
     """No algorithm is faster: bytes that one device must send or receive over its fastest way.
 
     A switch that reduces needs each contribution once; else an all-reduce is a reduce-scatter
-    and an all-gather. Across nodes, what must leave a node crosses all its adapters.
+    and an all-gather. Across nodes, what must enter the node with the fewest devices crosses all
+    its adapters: all of a sum, which no node knows before, or the parts of the others.
     """
     n = topology.gpus
     share = {
@@ -340,10 +341,9 @@ def link_bound(op: Collective, size: F64, topology: Topology) -> F64:
     if op == "all_to_all":
         inside = (topology.local - 1) / n / rate
         return size * max(inside, (n - topology.local) / n / network)
-    leaves = (topology.nodes - 1) / topology.nodes if op != "broadcast" else 1.0
-    return size * max(
-        share * (topology.local - 1) / (n - 1) / rate, leaves / (network * topology.local)
-    )
+    least = n - (topology.nodes - 1) * topology.gpus_per_node
+    enters = 1.0 if op in ("all_reduce", "broadcast") else (n - least) / n
+    return size * max(share * (topology.local - 1) / (n - 1) / rate, enters / (network * least))
 
 
 def _known(op: str) -> Collective:

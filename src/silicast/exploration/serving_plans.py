@@ -82,7 +82,7 @@ class PlanPool:
     Attributes:
         role: "", "prefill" or "decode".
         clients: requests at once in a replica, as expected.
-        with_fewer: what one replica fewer breaks in closed form; None = it is the only one.
+        with_fewer: what one replica fewer breaks in closed form; None = not known, or none.
     """
 
     deployment: Deployment
@@ -323,12 +323,12 @@ def apart(
 def with_fewer(plan: ServingPlan) -> list[ServingPlan]:
     """The same with one replica fewer of a pool; each breaks a limit in closed form, by its excess.
 
-    The mean times are those of the larger plan: a lower limit.
+    The mean times are those of the larger plan: a lower limit. What two fewer break is not known.
     """
     fewer = []
     for at, pool in enumerate(plan.pools):
         if pool.with_fewer is not None:
-            smaller = replace(pool, replicas=pool.replicas - 1)
+            smaller = replace(pool, replicas=pool.replicas - 1, with_fewer=None)
             pools = (*plan.pools[:at], smaller, *plan.pools[at + 1 :])
             fewer.append(replace(plan, pools=pools, excess=pool.with_fewer))
     return fewer

@@ -37,12 +37,21 @@ def test_bounds_by_hand() -> None:
     assert pair == pytest.approx(9e9 / 150e9)
 
 
-def test_bounds_over_nodes_are_what_must_leave_a_node() -> None:
+def test_bounds_over_nodes_are_what_must_enter_a_node() -> None:
     size, topology = np.array([8e9]), Topology.from_device(H100, 16, inter=Link("ib", 10e9))
-    assert link_bound("all_reduce", size, topology)[0] == pytest.approx(8e9 / 2 / 80e9)
+    assert link_bound("all_reduce", size, topology)[0] == pytest.approx(8e9 / 80e9)
+    assert link_bound("all_gather", size, topology)[0] == pytest.approx(8e9 / 2 / 80e9)
     assert link_bound("all_to_all", size, topology)[0] == pytest.approx(8e9 / 2 / 10e9)
     assert link_bound("send_recv", size, topology)[0] == pytest.approx(8e9 / 10e9)
     assert link_bound("broadcast", size, topology)[0] == pytest.approx(8e9 / 80e9)
+
+
+def test_a_node_that_is_not_full_has_fewer_adapters() -> None:
+    size, topology = np.array([8e9]), Topology.from_device(H100, 10, inter=Link("ib", 10e9))
+    assert link_bound("all_reduce", size, topology)[0] == pytest.approx(8e9 / 20e9)
+    assert link_bound("all_gather", size, topology)[0] == pytest.approx(8e9 * 8 / 10 / 20e9)
+    times = collective_times("all_reduce", size.astype(np.int64), 10, H100, "nccl")
+    assert times.estimate_s[0] >= times.bound_s[0]
 
 
 def test_bounds_over_nodes_with_a_quick_network_are_what_moves_inside_them() -> None:

@@ -73,6 +73,12 @@ def test_a_replica_fewer_breaks_a_limit_by_its_excess(curve: PlanCurve) -> None:
     assert with_fewer(together(curve, replace(TRAFFIC, rate_per_s=1.0), 32, {})) == []
 
 
+def test_no_plan_has_no_replica(curve: PlanCurve) -> None:
+    # What is tried with a replica fewer is asked in turn what fewer replicas break.
+    plan = together(curve, TRAFFIC, 32, {})
+    assert [more for less in with_fewer(plan) for more in with_fewer(less)] == []
+
+
 def test_each_pool_may_lose_a_replica(curve: PlanCurve) -> None:
     traffic = replace(TRAFFIC, rate_per_s=800.0)
     best = apart([curve], traffic, 128, {})[0]

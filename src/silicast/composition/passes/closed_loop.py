@@ -7,7 +7,7 @@ does not mix:
 
     tpot = decode + (c - 1) x share x stretch / (output - 1)
     stretch = chunks of the prompt: (step with the chunk - step without), or the prefill itself
-    share = decoding / (prefill + decoding), of a request's lifetime
+    share = decoding / (prefill + decoding), of a request's lifetime as the others stretch it
 
 No more requests a second come in than the server's front, one process, takes one by one: where
 fewer clients than there are make as many, these alone are decoded at once, and the others wait.
@@ -18,6 +18,7 @@ seldom meet. For many clients the queue has to be simulated.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
@@ -215,38 +216,57 @@ def _past_front(deployment: Deployment, clients: int, prompt: int, output: int) 
     cached = prompt + (2 * np.arange(current, dtype=np.int64) + 1) * output // (2 * current)
     times = _held(model, _state((), cached))
     step_s = float(times.total_s[0])
-    mixed = _with_prompt(deployment, prompt, cached[1:], clients - current)
-    mixes = deployment.policy.mixes_prefill
-    prompt_s = sum(max(float(each.total_s[0]) - mixes * step_s, 0.0) for each in mixed)
+    mixed = _with_prompts(deployment, prompt, cached[1:], clients - current)
+    beside_s = step_s if deployment.policy.mixes_prefill else 0.0
+
+    def prompt_s_of(together: int) -> float:
+        """What each of so many prompts of one step adds to it."""
+        steps = _with_prompts(deployment, prompt, cached[together:], clients - current, together)
+        return sum(max(float(each.total_s[0]) - beside_s, 0.0) for each in steps) / together
+
+    # beside a prompt, those that come in the same step: at random times, one of each other client
+    # in the steps of a lifetime
+    most = max(min(_room(deployment, prompt, current - 1) // prompt, current), 1)
+    together = min(1.0 + (current - 1) / output, float(most))
+    few, many = math.floor(together), math.ceil(together)
+    shared_s = [prompt_s_of(each) for each in dict.fromkeys((few, many))]
+    prompt_s = shared_s[0] + (together - few) * (shared_s[-1] - shared_s[0])
     stretch_s = prompt_s if clients > 1 else 0.0
     first_s = prompt_s + step_s
-    decoded_s = (output - 1) * step_s
-    share = decoded_s / (first_s + decoded_s)
-    tpot_s = step_s + (clients - 1) * share * stretch_s / (output - 1)
-    tokens_per_s = clients * output / (first_s + (output - 1) * tpot_s)
+    # T = first + decoded, decoded = (output - 1) steps + others' prompts x decoded / T
+    decoded_s, others_s = (output - 1) * step_s, (clients - 1) * stretch_s
+    half_s = 0.5 * (first_s + decoded_s + others_s)
+    lifetime_s = half_s + math.sqrt(max(half_s * half_s - first_s * others_s, 0.0))
+    tpot_s = (lifetime_s - first_s) / (output - 1)
+    tokens_per_s = clients * output / lifetime_s
     steps = (times, *mixed)
     return _LoopMeans(step_s, prompt_s, first_s, tpot_s, tokens_per_s, steps, clients)
 
 
-def _with_prompt(
-    deployment: Deployment, prompt: int, others: I64, elsewhere: int
+def _room(deployment: Deployment, prompt: int, others: int) -> int:
+    """Prompt tokens of one step: sequences that are decoded take their share."""
+    return max((deployment.policy.chunk_tokens or prompt) - others, 1)
+
+
+def _with_prompts(
+    deployment: Deployment, prompt: int, others: I64, elsewhere: int, together: int = 1
 ) -> list[StepTimes]:
-    """The steps that one prompt takes: beside the sequences that are decoded, or alone where the
-    engine does not mix.
+    """The steps that prompts which come together take: beside the sequences that are decoded, or
+    alone where the engine does not mix.
 
     Args:
-        others: cached tokens of the sequences beside it.
+        others: cached tokens of the sequences beside them.
         elsewhere: sequences of other groups.
+        together: prompts; more than one fit a step whole.
     """
     model, policy = step_model(deployment), deployment.policy
     if not policy.mixes_prefill:
-        return [_held(model, _state(((prompt, prompt),), others[:0], 0))]
-    # decoding sequences take their share of a step's tokens
-    room = max((policy.chunk_tokens or prompt) - len(others), 1)
+        return [_held(model, _state(((prompt, prompt),) * together, others[:0], 0))]
+    room = prompt if together > 1 else _room(deployment, prompt, len(others))
     step_times = []
     for start in range(0, prompt, room):
-        new = min(room, prompt - start)
-        step_times.append(_held(model, _state(((new, start + new),), others, elsewhere)))
+        chunk = (min(room, prompt - start), min(start + room, prompt))
+        step_times.append(_held(model, _state((chunk,) * together, others, elsewhere)))
     return step_times
 
 

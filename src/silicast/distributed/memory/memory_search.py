@@ -86,8 +86,8 @@ def remedies(
     usable_bytes: float,
 ) -> tuple[str, ...]:
     """Single changes of a plan, the smallest of each kind, with which it fits in
-    ``usable_bytes``: "recompute = full", "zero = 1", "tp = 4". Empty where it fits as it is, or
-    where no single change is enough.
+    ``usable_bytes``: "recompute = full", "zero = 1", "tp = 4", "pp = 16 on 64 devices" where the
+    plan has fewer. Empty where it fits as it is, or where no single change is enough.
     """
     dp = plan.dp
 
@@ -156,5 +156,6 @@ def _wider(
             )
         except SilicastError:
             return
-        yield f"{axis} = {degree}", wider, micro_batch, rules
+        devices = f" on {wider.gpus} devices" if wider.gpus > plan.gpus else ""
+        yield f"{axis} = {degree}{devices}", wider, micro_batch, rules
         degree, taken = degree * 2, taken * 2

@@ -13,9 +13,11 @@ _TIME_STEPS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _LONG_STEPS = ((2 * 86400.0, 86400.0, "days"), (2 * 3600.0, 3600.0, "h"), (600.0, 60.0, "min"))
 """From how many seconds on a time is told in so many."""
 
-
+DIGITS = 3
 MOST_DIGITS = 1e15
 """From here on a number is written as a power of ten: a float does not know its last digits."""
+MOST_TOLD = 15
+"""Significant digits that a float has."""
 
 
 def whole(value: float) -> str:
@@ -27,23 +29,23 @@ def whole(value: float) -> str:
     return f"{value:,.0f}" if abs(value) < MOST_DIGITS else f"{value:.2e}"
 
 
-def rounded(value: float) -> str:
-    """Three significant digits; whole numbers from a thousand on.
+def rounded(value: float, digits: int = DIGITS) -> str:
+    """So many significant digits; whole numbers where all of these are before the point.
 
     >>> [rounded(x) for x in (0.012345, 1.0, 12.345, 123.45, 12345.6, 0.0, 1e30)]
     ['0.0123', '1.00', '12.3', '123', '12,346', '0', '1.00e+30']
+    >>> rounded(20.013, 5), rounded(12345.67, 6), rounded(12345.6, 4)
+    ('20.013', '12,345.7', '12,346')
     """
     if value == 0.0:
         return "0"
     if not math.isfinite(value):
         return "-"
     size = abs(value)
-    if size >= 999.5:
-        return whole(value)
     if size < 1e-4:
-        return f"{value:.2e}"
-    digits = 2 - math.floor(math.log10(size))
-    return f"{value:.{max(digits, 0)}f}"
+        return f"{value:.{digits - 1}e}"
+    decimals = digits - 1 - math.floor(math.log10(size))
+    return f"{value:,.{decimals}f}" if decimals > 0 else whole(value)
 
 
 def scaled_time(seconds: float) -> tuple[float, str]:
@@ -61,7 +63,7 @@ def scaled_time(seconds: float) -> tuple[float, str]:
     return 1e9, "ns"
 
 
-def duration(seconds: float) -> str:
+def duration(seconds: float, digits: int = DIGITS) -> str:
     """A duration with its unit.
 
     >>> duration(0.0042), duration(90.0), duration(0.0), duration(5400.0), duration(1e6)
@@ -70,7 +72,24 @@ def duration(seconds: float) -> str:
     if seconds == 0.0:
         return "0 s"
     factor, unit = scaled_time(seconds)
-    return f"{rounded(seconds * factor)} {unit}"
+    return f"{rounded(seconds * factor, digits)} {unit}"
+
+
+def against(seconds: float, limit_s: float) -> tuple[str, str]:
+    """Two durations, with as many digits as tell them apart.
+
+    >>> against(0.0200049, 0.02), against(1.2, 1.0)
+    (('20.005 ms', '20.000 ms'), ('1.20 s', '1.00 s'))
+    >>> against(0.02, 0.02)
+    ('20.0 ms', '20.0 ms')
+    """
+    digits = DIGITS
+    while seconds != limit_s and digits < MOST_TOLD:
+        texts = duration(seconds, digits), duration(limit_s, digits)
+        if texts[0] != texts[1]:
+            return texts
+        digits += 1
+    return duration(seconds), duration(limit_s)
 
 
 def quantity(value: float, unit: str) -> str:

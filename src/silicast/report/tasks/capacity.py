@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from silicast.report.drawing.numbers import duration, rounded, with_interval
+from silicast.report.drawing.numbers import against, rounded, with_interval
 from silicast.report.drawing.tables import listing
 from silicast.report.tasks.fleet_in_time import fleet_parts
 from silicast.report.tasks.serving import serving_parts
@@ -95,12 +95,12 @@ def _missed(result: Mapping[str, Any]) -> str:
     if result["limited_by"] == "search":
         return "more devices are needed than may be taken"
     limits = result.get("limits_ms", {})
-    over = [
-        f"{name.removesuffix('_ms').replace('_', ' ')} {duration(value * 1e-3)}, and the limit is "
-        f"{duration(limits[name] * 1e-3)}"
-        for name, value in result.get("values_ms", {}).items()
-        if value > limits[name]
-    ]
+    over = []
+    for name, value in result.get("values_ms", {}).items():
+        if value > limits[name]:
+            taken, limit = against(value * 1e-3, limits[name] * 1e-3)
+            label = name.removesuffix("_ms").replace("_", " ")
+            over.append(f"{label} {taken}, and the limit is {limit}")
     return f"one request at a time has {'; '.join(over)}" if over else "the objective is not kept"
 
 

@@ -9,7 +9,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.text import Text
 
 from silicast.core.metrics import words_and_unit
-from silicast.report.drawing.numbers import Shown, duration, percent, rounded
+from silicast.report.drawing.numbers import Shown, against, duration, percent, rounded
 from silicast.report.drawing.tables import listing
 from silicast.report.tasks.sequences import counts_sequences, without_tokens
 
@@ -208,9 +208,10 @@ def serving_lines(answer: Mapping[str, Any]) -> Iterator[str]:
     if isinstance(why.get("knee"), Mapping):
         requests = why.get("requests", {})
         offered = requests.get("sent_per_s", requests.get("offered_per_s"))
-        yield knee_line(
-            why["knee"], values.get("requests_per_s", 0.0) if offered is None else offered
-        )
+        load = values.get("requests_per_s", 0.0) if offered is None else offered
+        steady = why.get("steady_state")
+        grows = load > why["knee"]["most_per_s"] if steady is None else not steady["keeps_up"]
+        yield knee_line(why["knee"], load, grows=grows)
 
 
 def _saved_lines(values: Mapping[str, float], why: Mapping[str, Any]) -> Iterator[str]:
@@ -241,10 +242,12 @@ def slo_lines(verdicts: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
     >>> list(slo_lines({"ttft_p99_ms": {"limit": 1000.0, "value": 1200.0, "kept": False}}))
     ['objective missed: ttft p99 1.20 s, limit 1.00 s']
+    >>> list(slo_lines({"tpot_p99_ms": {"limit": 20.0, "value": 20.0142, "kept": False}}))
+    ['objective missed: tpot p99 20.01 ms, limit 20.00 ms']
     """
     for name, each in verdicts.items():
         label, _ = words_and_unit(name)
-        value, limit = (duration(float(each[which]) * 1e-3) for which in ("value", "limit"))
+        value, limit = against(*(float(each[which]) * 1e-3 for which in ("value", "limit")))
         yield f"objective {'kept' if each['kept'] else 'missed'}: {label} {value}, limit {limit}"
 
 
@@ -317,16 +320,19 @@ def front_lines(parts: Mapping[str, float]) -> Iterator[str]:
         )
 
 
-def knee_line(knee: Mapping[str, float], load: float) -> str:
-    """Where the curve of latency against load bends, and how far this load is.
+def knee_line(knee: Mapping[str, float], load: float, *, grows: bool = False) -> str:
+    """Where the curve of latency against load bends, how far this load is, and whether its queue
+    grows, which the simulation says and not the estimate of the most.
 
-    >>> knee_line({"rate_per_s": 3.3, "concurrency": 32, "most_per_s": 5.8,
-    ...            "most_concurrency": 228}, 2.9)
+    >>> knee = {"rate_per_s": 3.3, "concurrency": 32, "most_per_s": 5.8, "most_concurrency": 228}
+    >>> knee_line(knee, 2.9)
     'knee near 3.30 requests/s (32 in flight), most 5.80 (228): now 2.90, 50 % of the most'
+    >>> knee_line(knee, 9.0, grows=True)[-41:]
+    '9.00 come, so the queue grows without end'
     """
     most = knee["most_per_s"]
     now = f"now {rounded(load)}, {percent(load / most)} of the most"
-    if load > most:
+    if grows:
         now = f"{rounded(load)} come, so the queue grows without end"
     return (
         f"knee near {rounded(knee['rate_per_s'])} requests/s ({knee['concurrency']:,.0f} in "

@@ -7,6 +7,7 @@ certain.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import final
@@ -38,8 +39,16 @@ Specs = Sequence[ReplicaSpec] | None
 Simulate = Callable[[Requests, Specs], Simulation]
 
 
+NEAR_MOST = 0.9
+"""Share of the most that replicas carry from which on so many requests are needed as under a limit
+on a mean: more and more run at once before any of them waits."""
+
+
 def enough_requests(
-    alone: Records, rate_per_s: float, objective: LatencyObjective | None = None
+    alone: Records,
+    rate_per_s: float,
+    objective: LatencyObjective | None = None,
+    most_per_s: float = math.inf,
 ) -> int:
     """The number of :data:`COUNTS` that takes :data:`LONG` times as long to arrive as an answer
     takes, and with which two loads 5 % apart differ under the objective; at most the last.
@@ -47,8 +56,11 @@ def enough_requests(
     Args:
         alone: requests one at a time.
         objective: that is to be kept.
+        most_per_s: requests that are carried at all, by :func:`.estimated_knee`.
     """
     needed = LONG * float(alone.e2e_s().mean()) * rate_per_s
+    if rate_per_s > NEAR_MOST * most_per_s:
+        needed = max(needed, OF_MEANS)
     if objective is not None and objective.limits_anything:
         needed = max(needed, OF_QUANTILES if objective.highest_quantile else OF_MEANS)
     return next((count for count in COUNTS if count >= needed), COUNTS[-1])

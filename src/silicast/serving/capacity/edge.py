@@ -25,15 +25,29 @@ Excess = Mapping[str, float]
 WIDE: Final = (0.85, 0.95, 1.05, 1.15)
 """Rates of the first draws, as parts of a first guess: p99 of the time between tokens hardly grows
 with the rate, and draws closer together would not show by how much."""
-NARROW: Final = (0.92, 0.98, 1.03, 1.09)
-"""Rates of further draws, as parts of the edge of those before."""
-ROUNDS: Final = 2
+NARROW: Final = (-1.0, -0.3, 0.35, 1.0)
+"""How far further draws are from the edge of those before, in parts of its reach."""
+REACHES: Final = (0.015, 0.085)
+"""Least and most reach, as parts of a rate."""
+ROUNDS: Final = 3
 SURE: Final = 0.01
 """Error of an edge that needs no further draws."""
 CLIP: Final = 0.25
 """Rates where the line is further than this from zero are left out, and logarithms are cut to it:
 past saturation a statistic grows without end and says no more than that it is past. Whether a draw
 counts is decided by its rate alone: to choose by its value would leave out errors of one sign."""
+BOUND: Final = 1.0
+"""Logarithms are cut to it where slope and spread are read: those cut to :data:`CLIP` would lie on
+two steps, which no draw is off, where a statistic is steep."""
+OFF_LINE: Final = 1.5
+MOST_NOISE: Final = 0.027
+"""Least reach in spreads of single draws, and the most spread that counts for it."""
+OUTERMOST: Final = 1.2
+"""Reaches that draws may be away which count: an edge moves when further ones are drawn."""
+FEW: Final = 1.5
+"""Residuals of n draws tell their spread too small where n is small, and draws end when they do:
+it is told (1 + FEW / (n - 2)) times as large. With it, 9 of 10 edges of random draws lie within two
+of their errors (``tests/unit/serving/capacity/test_edge.py``)."""
 FEWEST: Final = 4
 """Draws, those nearest to the edge, that a line rests on at least."""
 REFITS: Final = 4
@@ -57,12 +71,14 @@ class ObjectiveEdge:
         spread: standard deviation of the edges of single runs, as a part of the rate.
         error: that of this one.
         draws: it rests on.
+        reach: how far from it draws tell of it, as a part of the rate.
     """
 
     rate_per_s: float
     spread: float = 0.0
     error: float = 0.0
     draws: int = 0
+    reach: float = REACHES[1]
 
     @property
     def margin(self) -> float:
@@ -88,7 +104,8 @@ def edge_rate(
     rates: list[float] = []
     draws: list[Excess] = []
     edge = ObjectiveEdge(near)
-    for parts in (WIDE, *[NARROW] * ROUNDS):
+    for number in range(1 + ROUNDS):
+        parts = [math.exp(edge.reach * far) for far in NARROW] if number else WIDE
         for part in parts:
             rates.append(edge.rate_per_s * part)
             draws.append(excess_at(rates[-1]))
@@ -96,6 +113,20 @@ def edge_rate(
         if len(draws) > len(WIDE) and edge.error <= SURE:
             break
     return replace(edge, spread=edge.spread * math.sqrt(share))
+
+
+def told(rate_per_s: float) -> float:
+    """The highest rate, not above this one, that three digits tell: a run at the rate as it is
+    printed is then the run that was judged.
+
+    >>> told(20.389), told(20.4), told(0.0), told(1234.5)
+    (20.3, 20.4, 0.0, 1230.0)
+    """
+    near = float(f"{rate_per_s:.2e}")
+    if near <= rate_per_s:
+        return near
+    step = 10.0 ** (math.floor(math.log10(rate_per_s)) - 2)
+    return float(f"{near - step:.2e}")
 
 
 def crossing(rates: Sequence[float], draws: Sequence[Excess]) -> ObjectiveEdge:
@@ -152,17 +183,32 @@ def _line(x: F64, y: F64) -> _Line:
 
 
 def _refitted(line: _Line, x: F64, y: F64, draws: int, highest: float) -> ObjectiveEdge:
-    """The edge, at most the highest rate, of the draws where the line is near zero."""
+    """The edge, at most the highest rate, of the draws where the line is near zero.
+
+    Where it is comes from logarithms cut to :data:`CLIP`, how steep it is, how much single runs
+    differ and where draws are near from those cut to :data:`BOUND`.
+    """
+    steep = max(_line(x, np.clip(y, -BOUND, BOUND)), line, key=lambda each: each.slope)
     for _ in range(REFITS):
         away = np.abs(x - line.zero)
-        near = away * line.slope <= CLIP
+        near = away <= OUTERMOST * _reach(steep)
         if near.sum() < FEWEST:
             near = away <= np.sort(away)[min(FEWEST, len(away)) - 1]
-        again = _line(x[near], np.clip(y[near], -CLIP, CLIP))
-        if again.slope <= 0.0:
+        cuts = OUTERMOST * CLIP, BOUND
+        again, bounded = (_line(x[near], np.clip(y[near], -most, most)) for most in cuts)
+        if again.slope <= 0.0 or bounded.slope <= 0.0:
             break
-        line = again
-    spread = line.residual / line.slope
+        line, steep = again, bounded
+    spread = max(each.residual / each.slope for each in (line, steep))
+    spread *= 1.0 + FEW / max(line.count - 2, 1)
     error = spread * math.sqrt(1.0 / line.count + (line.zero - line.x) ** 2 / line.spanned)
     rate = math.exp(min(line.zero, math.log(highest)))
-    return ObjectiveEdge(rate, spread, error, draws)
+    return ObjectiveEdge(rate, spread, error, draws, min(_reach(steep), REACHES[1]))
+
+
+def _reach(line: _Line) -> float:
+    """How far from its zero a line is near it; at least as far as single draws are off, since
+    draws closer together do not show the slope.
+    """
+    noise = min(line.residual / line.slope, MOST_NOISE)
+    return max(CLIP / line.slope, OFF_LINE * noise, REACHES[0])

@@ -24,7 +24,7 @@ from silicast.serving.simulation.routers import LeastLoaded, RoundRobin, Router
 from silicast.serving.simulation.scheduler import Limits, QueueGroup, Scheduler, SimulatedRequests
 from silicast.serving.simulation.speculation import Acceptance
 from silicast.serving.statistics.records import Records
-from silicast.serving.statistics.steady import steady_window
+from silicast.serving.statistics.steady import keeps_up, saturated_window, steady_window
 from silicast.serving.traffic.requests import Requests
 
 _DONE, _SEND, _MOVED, _ARRIVE, _WAKE, _END = range(6)
@@ -224,6 +224,8 @@ class Simulation:
         self.records.end_ns = int(self.records.done_ns.max())
         if requests.steady:
             self.records.window_ns = steady_window(self.records)
+            if self.records.window_ns is not None and not keeps_up(self.records):
+                self.records.worked_ns = saturated_window(self.records)
         elif requests.warm_up:
             self.records.window_ns = self._measured_ns, self.records.end_ns + 1
         return self.records

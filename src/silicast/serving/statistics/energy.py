@@ -11,7 +11,7 @@ from silicast.composition.step.step import step_model
 from silicast.core.numerics import I64
 from silicast.kernels.physics.energy import model_log_sd
 from silicast.serving.simulation.fleet import Fleet, ReplicaPool
-from silicast.serving.statistics.metrics import span_s
+from silicast.serving.statistics.metrics import served, span_s
 from silicast.serving.statistics.records import Records
 from silicast.serving.statistics.step_mix import KINDS, breakdown_of, mix_of
 
@@ -33,7 +33,7 @@ def power(records: Records, fleet: Fleet) -> dict[str, tuple[float, float, float
         each = drawn(pool.deployment.machine, seconds, kernels_j)
         whole_w += each.power_w * pool.gpus
         whole_j += each.energy_j * pool.gpus
-    rows = records.finished
+    rows = served(records)
     machines = [(pool.deployment.machine, pool.gpus) for pool in fleet.pools]
     limit_j = seconds * sum(limit_w(m) * gpus for m, gpus in machines)
     # A design that needs more than we think takes longer under its limit; it draws all of it.
@@ -43,8 +43,8 @@ def power(records: Records, fleet: Fleet) -> dict[str, tuple[float, float, float
     mean_w = whole_w / fleet.gpus
     each_s = seconds * fleet.gpus
     shares = {
-        "energy_per_request_j": len(rows),
-        "energy_per_output_token_j": int(records.requests.output_tokens[rows].sum()),
+        "energy_per_request_j": max(len(rows), 1),
+        "energy_per_output_token_j": max(int(records.requests.output_tokens[rows].sum()), 1),
     }
     of_one = {"power_w": (mean_w, least_j / each_s, limit_j / each_s)}
     return of_one | {

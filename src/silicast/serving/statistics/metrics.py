@@ -42,9 +42,11 @@ def statistics_ms(*runs: Records) -> dict[str, float]:
 
 
 def span_s(records: Records) -> float:
-    """What is measured: from the first request sent to the last token, or the window; seconds."""
-    if records.window_ns is not None:
-        first, last = records.window_ns
+    """What is measured: from the first request sent to the last token, or the span of the devices'
+    work that counts; seconds.
+    """
+    if records.span_ns is not None:
+        first, last = records.span_ns
         return (last - first) * NANO
     rows = records.finished
     return int(records.done_ns[rows].max() - records.sent_ns[rows].min()) * NANO
@@ -59,17 +61,24 @@ def transfers_ms(records: Records) -> dict[str, float]:
     return _statistics("kv_transfer", (moved * 1e-6).astype(np.float64)) if len(moved) else {}
 
 
+def served(records: Records) -> I64:
+    """Rows of the requests that the devices' work of :func:`span_s` answers: the finished ones; of
+    a queue that grows those done in that time, since requests are done long after they are sent.
+    """
+    if records.span_ns is None or not records.requests.steady or keeps_up(records):
+        return records.finished
+    first, last = records.span_ns
+    rows: I64 = np.flatnonzero((records.done_ns >= first) & (records.done_ns < last))
+    return rows
+
+
 def rates(records: Records) -> dict[str, float]:
     """Output tokens, all tokens and requests a second; in a steady state as many as come, where
-    the queue does not grow, else what was answered in the window.
+    the queue does not grow, else what was answered while the server was saturated.
     """
-    rows, span = records.finished, span_s(records)
-    if records.window_ns is not None and records.requests.steady:
-        if keeps_up(records):
-            rows, span = records.answered, offered_span_s(records)
-        else:
-            first, last = records.window_ns
-            rows = np.flatnonzero((records.done_ns >= first) & (records.done_ns < last))
+    rows, span = served(records), span_s(records)
+    if records.window_ns is not None and records.requests.steady and keeps_up(records):
+        rows, span = records.answered, offered_span_s(records)
     output = int(records.requests.output_tokens[rows].sum())
     prompt = int(records.requests.input_tokens[rows].sum())
     return {
@@ -108,8 +117,8 @@ def queue(records: Records) -> dict[str, float]:
     rows = np.flatnonzero(known & records.measured)
     waits = np.maximum(records.scheduled_ns[rows] - records.arrived_ns[rows], 0)
     begun, come = records.scheduled_ns[known], records.arrived_ns[known]
-    if records.window_ns is not None:  # whoever waits meanwhile, for as long as it is inside
-        begun, come = (np.clip(each, *records.window_ns) for each in (begun, come))
+    if records.span_ns is not None:  # whoever waits meanwhile, for as long as it is inside
+        begun, come = (np.clip(each, *records.span_ns) for each in (begun, come))
     waiting = begun > come
     begun, come = begun[waiting], come[waiting]
     moments = np.concatenate((begun, come))

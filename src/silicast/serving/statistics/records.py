@@ -117,7 +117,10 @@ class Records:
         replica: that served it.
         reused: prompt tokens found in a cache.
         log: steps.
-        window_ns: first and last moment of the steady state; None = the whole run counts.
+        window_ns: first and last moment of the steady state, in which the requests are sent that
+            count; None = the whole run counts.
+        worked_ns: first and last moment of the work of devices that counts; None = as
+            ``window_ns``. Where a queue grows they work long after the last request is sent.
         verified: times that a step verified the drafts of a sequence; ``accepted``: tokens that
             these brought, one each beside the drafted ones.
     """
@@ -132,6 +135,7 @@ class Records:
         self.reused = sequences.reused
         self.log = StepLog()
         self.window_ns: tuple[int, int] | None = None
+        self.worked_ns: tuple[int, int] | None = None
         bins = _BINS if requests.steady else 1
         self._bin_ns = int(requests.arrival_ns.max()) // bins + 1
         self._gaps = [Gaps() for _ in range(bins)]
@@ -167,8 +171,13 @@ class Records:
     def whole(self) -> Records:
         """The same, all of the run measured."""
         whole = copy(self)
-        whole.window_ns = None
+        whole.window_ns = whole.worked_ns = None
         return whole
+
+    @property
+    def span_ns(self) -> tuple[int, int] | None:
+        """First and last moment of the work of devices that counts; None = the whole run."""
+        return self.worked_ns or self.window_ns
 
     def forget_warm_up(self) -> None:
         """Gaps and drafts so far are not counted."""
@@ -188,11 +197,11 @@ class Records:
         return Gaps.union(self._gaps[first : max(last, first + 1)])
 
     def steps(self) -> I64:
-        """Rows of the log that are measured: those that start in the window."""
+        """Rows of the log that are measured: those that start in the span that counts."""
         table = self.log.table()
-        if self.window_ns is None:
+        if self.span_ns is None:
             return table
-        first, last = self.window_ns
+        first, last = self.span_ns
         start = table[:, StepLog.COLUMNS.index("start_ns")]
         return table[(start >= first) & (start < last)]
 

@@ -42,6 +42,20 @@ def steady_window(records: Records) -> tuple[int, int] | None:
     return int(sent[warm]), int(sent[drained])
 
 
+def saturated_window(records: Records) -> tuple[int, int]:
+    """First and last moment, nanoseconds, in which a server works at what it sustains while the
+    queue of a complete run grows: from the cut of MSER-5 in the times between answers, until the
+    last request begins.
+    """
+    done = np.sort(records.done_ns)
+    last = int(records.scheduled_ns.max())
+    gaps = np.diff(done[done < last]).astype(np.float64)
+    first = (
+        int(done[BATCH * truncation(batch_means(gaps))]) if len(gaps) >= FEWEST else int(done[0])
+    )
+    return first, max(last, first + 1)
+
+
 def batch_means(values: F64) -> F64:
     """Means of consecutive values, :data:`BATCH` each; those beyond the last batch are left out.
 
@@ -76,19 +90,31 @@ def _slowness(records: Records, rows: I64) -> F64:
 
 
 def queue_growth(records: Records) -> float:
-    """How much longer requests wait for their first step, per second that they come later: between
-    the third and the last fifth of the requests. Above saturation 1 - 1 / load.
+    """How much longer requests take, per second that they come later: between the third and the
+    last fifth of the requests. Above saturation 1 - 1 / load.
+
+    The larger of what their first steps wait, and what answers of mean length take: as long as more
+    and more requests run at once none waits, but each of them takes longer.
     """
     rows = records.finished
     rows = rows[np.argsort(records.sent_ns[rows], kind="stable")]
     if len(rows) < BATCH:
         return 0.0
     fifths = np.array_split(rows, 5)
-    sent, waited = (
-        [float(each[part].mean()) for part in (fifths[2], fifths[4])]
-        for each in (records.sent_ns, records.scheduled_ns - records.sent_ns)
-    )
-    return (waited[1] - waited[0]) / max(sent[1] - sent[0], 1.0)
+    parts = fifths[2], fifths[4]
+    later = np.maximum(records.requests.output_tokens - 1, 0)
+    mean_tokens = float(later[rows].mean())
+
+    def taken(part: I64) -> float:
+        """Of an answer of mean length; a part's paces together, since short answers differ much."""
+        decoded = int((records.done_ns - records.first_ns)[part].sum())
+        pace = decoded / max(int(later[part].sum()), 1)
+        return float((records.first_ns - records.sent_ns)[part].mean()) + pace * mean_tokens
+
+    sent = [float(records.sent_ns[part].mean()) for part in parts]
+    waits = [float((records.scheduled_ns - records.sent_ns)[part].mean()) for part in parts]
+    grown = max(waits[1] - waits[0], taken(parts[1]) - taken(parts[0]))
+    return grown / max(sent[1] - sent[0], 1.0)
 
 
 def keeps_up(records: Records) -> bool:

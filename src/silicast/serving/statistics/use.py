@@ -13,7 +13,7 @@ from silicast.core.numerics import F64, I64
 from silicast.kernels.physics.formats import with_format
 from silicast.serving.simulation.event_loop import ReplicaSpec
 from silicast.serving.simulation.fleet import Fleet
-from silicast.serving.statistics.metrics import span_s
+from silicast.serving.statistics.metrics import served, span_s
 from silicast.serving.statistics.records import NANO, Records
 from silicast.workload.models.counting import (
     attention_flops,
@@ -32,7 +32,9 @@ def model_flops(records: Records, deployment: Deployment) -> float:
     """FLOPs that the answered requests need: of prompt tokens that no cache held, and of each
     output token; what is computed again after a preemption does not count.
     """
-    rows, model = records.finished, deployment.model
+    rows, model = served(records), deployment.model
+    if not len(rows):
+        return 0.0
     prompt, output = records.requests.input_tokens[rows], records.requests.output_tokens[rows]
     reused = np.minimum(records.reused[rows], prompt - 1)
     more = output - 1
@@ -93,7 +95,9 @@ def _bytes_read(records: Records, deployment: Deployment) -> float:
     if model.moe is not None:  # no token of the step goes to an expert
         missed = routed * (1.0 - model.moe.topk / model.moe.held) ** tokens
     weights = float((log["steps"] * (1.0 - missed)).sum())
-    rows = records.finished
+    rows = served(records)
+    if not len(rows):
+        return weights * weight_bytes(model, plan, precision, policy=policy)
     prompt, more = records.requests.input_tokens[rows], records.requests.output_tokens[rows] - 1
     remaining = _over_lengths(
         lambda n: kv_cache_bytes(model, plan, precision, [n], policy=policy),

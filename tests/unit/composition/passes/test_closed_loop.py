@@ -99,3 +99,19 @@ def test_no_more_requests_come_than_the_front_takes_in() -> None:
     assert few.tpot_s.estimate == pytest.approx(result.tpot_s.estimate)
     assert few.tokens_per_s.estimate <= 4000.0 * (1.0 + 1e-9)
     assert more.running == result.running
+
+
+def test_prompts_of_many_clients_share_steps() -> None:
+    """200 clients send 1.6 prompts a step of 128: a second one hides behind no memory traffic, so
+    that each costs more than beside decoding alone, and their throughput keeps below what serial
+    work allows. The lifetime obeys Little's law, with the prompts of all others in it.
+    """
+    where = Deployment.from_model(
+        find_model("Llama-3.1-8B"), find_device("H100"), find_engine("vllm")
+    )
+    few, many = (closed_loop(where, clients, 1024, 128) for clients in (2, 200))
+    assert many.stretch_s > 1.15 * few.stretch_s
+    lifetime_s = many.first_s.estimate + 127 * many.tpot_s.estimate
+    assert many.tokens_per_s.estimate == pytest.approx(200 * 128 / lifetime_s)
+    serial_s = many.stretch_s + 127 * many.decode.seconds / 200
+    assert many.tokens_per_s.estimate * serial_s == pytest.approx(128, rel=0.01)

@@ -363,6 +363,13 @@ def test_remedies_fit() -> None:
     assert remedies(model, plan, 2048, 1, 4, Rules(), 1e15) == ()
 
 
+def test_a_remedy_says_how_many_devices_it_takes() -> None:
+    # One device has no data ranks to take from: "tp = 4" alone would be refused as advice.
+    model, rules = find_model("Llama-3.1-8B"), Rules(recompute="full")
+    ways = remedies(model, TrainingPlan(), 2048, 1, 4, rules, 60e9)
+    assert [way for way in ways if way.startswith("tp")] == ["tp = 4 on 4 devices"]
+
+
 @pytest.mark.parametrize(
     ("wrong", "field"),
     [({"recompute": "selective:everything"}, "recompute"), ({"optimizer": "adamm"}, "optimizer")],

@@ -82,6 +82,7 @@ def test_limits_are_those_of_the_prediction() -> None:
     assert int(value_of(words, "--max-model-len")) == pool.model_tokens <= 131072
     assert value_of(words, "--gpu-memory-utilization") == "0.9"
     assert plan.rate_per_s == pytest.approx(20.0, rel=0.2)
+    assert plan.requests == 1000  # of 100, p99 is the second worst
 
 
 def test_a_context_is_no_longer_than_the_cache_has_room_for() -> None:

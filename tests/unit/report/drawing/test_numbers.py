@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.core.metrics import words_and_unit
-from silicast.report.drawing.numbers import Shown, duration, rounded
+from silicast.report.drawing.numbers import Shown, against, duration, rounded
 
 positive = st.floats(1e-9, 1e12)
 
@@ -50,3 +50,12 @@ def test_all_three_numbers_share_a_unit() -> None:
 
 def test_a_known_value_is_exact() -> None:
     assert Shown("memory_gb", {"estimate": 3.0, "p05": 3.0, "p95": 3.0}).interval == "exact"
+
+
+@given(st.floats(1e-5, 1e4), st.floats(1e-12, 0.1))
+def test_what_differs_is_printed_apart(limit_s: float, over: float) -> None:
+    """Two texts alike beside "missed" tell nobody why."""
+    seconds = limit_s * (1.0 + over)
+    value, limit = against(seconds, limit_s)
+    assert value != limit
+    assert against(limit_s, limit_s) == (duration(limit_s), duration(limit_s))

@@ -115,3 +115,21 @@ def test_a_statistic_that_some_draws_lack_is_read_from_the_others() -> None:
     assert crossing([1.0, 3.0, 4.0], draws).rate_per_s != 1.0
     near = [{"a": math.log(rate / 2.0)} if rate != 2.1 else {} for rate in (1.9, 2.1, 2.2)]
     assert crossing([1.9, 2.1, 2.2], near).rate_per_s == pytest.approx(2.0)
+
+
+def test_a_steep_statistic_hides_no_spread() -> None:
+    """Of a steep tail nearly all draws are far above or far below the limit. What single runs
+    differ by is 0.3 / 12 = 2.5 %; cut to a small size they would all lie on two steps, and the edge
+    seem sure.
+    """
+    edges = [edge_rate(1.04, noisy(1.0, 12.0, 0.3, seed)) for seed in range(200)]
+    assert np.mean([edge.spread for edge in edges]) == pytest.approx(0.03, rel=0.25)
+    assert np.mean([edge.error < 0.005 for edge in edges]) < 0.15
+    off = [abs(math.log(edge.rate_per_s)) / edge.error for edge in edges]
+    assert np.mean([each < 2.0 for each in off]) > 0.85
+
+
+def test_draws_come_nearer_where_a_statistic_is_steep() -> None:
+    gentle, steep = (edge_rate(1.0, noisy(1.0, slope, 0.0, 0)) for slope in (1.5, 10.0))
+    assert gentle.reach > 3.0 * steep.reach
+    assert steep.reach == pytest.approx(CLIP / 10.0, rel=0.01)

@@ -13,6 +13,7 @@ from silicast.serving.statistics.steady import (
     batch_means,
     keeps_up,
     queue_growth,
+    saturated_window,
     steady_window,
     truncation,
 )
@@ -110,3 +111,30 @@ def test_the_rule_cuts_where_the_standard_error_is_least() -> None:
     scores = [np.var(values[cut:]) / len(values[cut:]) for cut in range(6)]
     assert truncation(values) == int(np.argmin(scores)) == 3
     assert batch_means(np.arange(14.0)).tolist() == [2.0, 7.0]
+
+
+def test_a_queue_grows_where_more_and_more_run_at_once() -> None:
+    """No request waits for its first step, and each takes 0.2 s longer for every second that it is
+    sent later: a fifth fewer are answered than come.
+    """
+    records = _records(np.zeros(400, dtype=np.int64))
+    records.done_ns[:] += (np.arange(400) * GAP_NS) // 5
+    assert queue_growth(records) == pytest.approx(0.2, rel=0.01)
+    assert not keeps_up(records)
+
+
+def test_rates_of_a_growing_queue_are_of_the_saturated_server() -> None:
+    """All come in 2 s; the server answers none for 1 s, then 20 a second until the last begins."""
+    count = 200
+    records = _records(np.zeros(count, dtype=np.int64))
+    records.sent_ns[:] = records.arrived_ns[:] = np.arange(count) * (GAP_NS // 10)
+    records.done_ns[:] = SECOND_NS + (np.arange(count) + 1) * (GAP_NS // 2)
+    records.scheduled_ns[:] = records.first_ns[:] = records.done_ns - SECOND_NS // 2
+    records.end_ns = int(records.done_ns.max())
+    records.window_ns = steady_window(records)
+    sparse = rates(records)["requests_per_s"]
+    records.worked_ns = saturated_window(records)
+    assert not keeps_up(records)
+    assert sparse < 15.0
+    assert rates(records)["requests_per_s"] == pytest.approx(20.0, rel=0.02)
+    assert records.whole().span_ns is None

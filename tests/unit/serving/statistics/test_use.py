@@ -163,3 +163,14 @@ def test_parts_of_an_answer_are_its_first_token() -> None:
     inside = {"name": "sglang", "options": {"http_server": False}}
     parts = silicast.predict({**case, "engine": inside}).why["ttft_ms"]
     assert not parts.keys() & {"http", "tokenise", "front_queue", "response"}
+
+
+def test_a_queue_that_grows_uses_no_more_than_it_answers() -> None:
+    """Requests sent in the window are answered long after it: their work is not the window's."""
+    metrics = silicast.serve(
+        model="Llama-3.1-8B", device="h100", rate=400.0, input_len=1024, output_len=128
+    ).answer.metrics
+    watts, joules = metrics["power_w"].estimate, metrics["energy_per_output_token_j"].estimate
+    assert joules * metrics["output_tokens_per_s"].estimate == pytest.approx(watts, rel=0.02)
+    assert 0.0 < metrics["mfu"].estimate < 0.9
+    assert 0.0 < metrics["memory_bandwidth_utilisation"].estimate < 0.9

@@ -30,7 +30,7 @@ from silicast.serving.capacity.capacity import (
     TrafficLoads,
     enough_requests,
 )
-from silicast.serving.capacity.edge import ObjectiveEdge, edge_rate
+from silicast.serving.capacity.edge import ObjectiveEdge, edge_rate, told
 from silicast.serving.capacity.knee import estimated_knee
 from silicast.serving.capacity.objective import LatencyObjective
 from silicast.serving.capacity.room import longest_context, users_that_fit
@@ -264,12 +264,15 @@ class CapacitySearch:
             return CarriedLoad(bracket, loads.requests, self._fleet, "objective")
         return self._fewest()
 
-    def _long_enough(self, alone: Records, rate_per_s: float) -> TrafficLoads:
+    def _long_enough(
+        self, alone: Records, rate_per_s: float, most_per_s: float = math.inf
+    ) -> TrafficLoads:
         """The traffic with enough requests for a steady state, where no number is stated."""
         if not self._loads.requests.steady:
             return self._loads
         self._arriving = max(enough_requests(alone, rate_per_s), OPEN_REQUESTS)
-        count = max(enough_requests(alone, rate_per_s, self._objective), OPEN_REQUESTS)
+        enough = enough_requests(alone, rate_per_s, self._objective, most_per_s)
+        count = max(enough, OPEN_REQUESTS)
         return self._drawn(self._loads, count)
 
     def _drawn(self, loads: TrafficLoads, count: int, further_seed: int = 0) -> TrafficLoads:
@@ -294,7 +297,7 @@ class CapacitySearch:
         most = self._saturation(self._fleet.specs)
         start = min(rates(burst)["requests_per_s"], most)
         bracket = coarse.most(coarse.at_rate, start, least=LEAST_RATE, most=most, factor=1.5)
-        loads = self._loads = self._long_enough(alone, bracket.carried)
+        loads = self._loads = self._long_enough(alone, bracket.carried, most)
         if bracket.carried and loads.requests.steady and math.isfinite(bracket.broken):
             bracket = self._steady_edge(bracket.carried, most)
         elif bracket.carried and loads.requests is not coarse.requests:
@@ -329,11 +332,13 @@ class CapacitySearch:
 
         self._edge = edge = edge_rate(near, excess_at, count / whole)
         at = min(edge.rate_per_s, most)
-        rate = max(at * (1.0 - edge.margin), LEAST_RATE)
+        rate = max(told(at * (1.0 - edge.margin)), LEAST_RATE)
         met = max((each for each, met in loads.tried.items() if met), default=0.0)
         broken = min((each for each in loads.tried if each > max(met, at)), default=math.inf)
-        shown = loads.most(loads.at_rate, rate, least=LEAST_RATE, most=rate, factor=LOWER)
-        return Bracket(shown.carried, broken)
+        shown = loads.most(
+            lambda at: loads.at_rate(told(at)), rate, least=LEAST_RATE, most=rate, factor=LOWER
+        )
+        return Bracket(told(shown.carried), broken)
 
     def _saturation(self, specs: Sequence[ReplicaSpec]) -> float:
         """Requests a second that steps of the largest batch answer: a run that is too short for

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, ClassVar, final
 
 import msgspec
@@ -132,7 +133,8 @@ def prepared(scenario: Scenario, count: int | None = None) -> PreparedServing:
         alone = fleet.serve(requests.first(ALONE).from_clients(1))
         objective = LatencyObjective.from_fields(msgspec.to_builtins(work.slo or SloTable()))
         rate = work.arrival.rate_per_s or 0.0
-        count = enough_requests(alone, rate, objective)
+        most = served.knee(0.0).most_per_s if served.has_knee else math.inf
+        count = enough_requests(alone, rate, objective, most)
         if count > len(requests):
             traffic = traffic_of(work, seed, scenario.folder, count=count)
             served = Served(fleet, traffic.requests, work.slo)

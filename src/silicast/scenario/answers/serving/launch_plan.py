@@ -9,6 +9,7 @@ from typing import Any, final
 from silicast.core.errors import SilicastError
 from silicast.scenario.answers.serving.answerer import prepared
 from silicast.scenario.decode import Scenario
+from silicast.scenario.resolving.traffic import OPEN_REQUESTS
 from silicast.scenario.schema import EngineTable
 from silicast.scenario.workloads import ServingWorkload
 from silicast.serving.capacity.room import longest_sequence
@@ -118,7 +119,11 @@ def launch_plan(scenario: Scenario, checkpoint: str = "") -> LaunchPlan:
         output_len=round(float(requests.output_tokens.mean())),
         rate_per_s=round(rate, 4),
         concurrency=requests.concurrency,
-        requests=max(len(requests), 10 * requests.concurrency),
+        requests=max(
+            len(requests),
+            10 * requests.concurrency,
+            OPEN_REQUESTS if requests.steady else 0,  # the sample is too few for tails
+        ),
         uniform=uniform,
     )
 

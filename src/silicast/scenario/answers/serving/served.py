@@ -16,7 +16,7 @@ from silicast.core.prediction import Quantity
 from silicast.scenario.answer import Belief
 from silicast.scenario.answers.inference.answerer import served_room
 from silicast.scenario.workloads import SloTable
-from silicast.serving.capacity.knee import estimated_knee
+from silicast.serving.capacity.knee import Knee, estimated_knee
 from silicast.serving.capacity.objective import LatencyObjective
 from silicast.serving.capacity.printed_cache import PrintedCache, launch_remarks, printed_cache
 from silicast.serving.capacity.room import room_under
@@ -248,9 +248,8 @@ class Served:
             why["host_memory"] = moved
         if tiers := records.sequences.traffic.tiers:
             why["kv_tiers"] = tiers
-        if len(self.fleet.pools) == 1 and not spec.policy.one_pass:
-            cached = records.hit_rate
-            knee = estimated_knee(spec, self.requests, self.replicas, cached=cached)
+        if self.has_knee:
+            knee = self.knee(records.hit_rate)
             why["knee"] = {n: getattr(knee, n) for n in knee.__dataclass_fields__}
         why["queued"] = {n: round(v, 6) for n, v in why["queued"].items()}
         lengths = [pool.spec.tokens_a_step for pool in self.fleet.pools if pool.spec.accepted]
@@ -259,6 +258,15 @@ class Served:
         if self.slo is not None:
             why["slo"] = self._verdicts(self._objective)
         return why
+
+    @property
+    def has_knee(self) -> bool:
+        """Whether it is known what the fleet carries at most."""
+        return len(self.fleet.pools) == 1 and not self.spec.policy.one_pass
+
+    def knee(self, cached: float) -> Knee:
+        """Where latencies bend, with so large a share of the prompts cached."""
+        return estimated_knee(self.spec, self.requests, self.replicas, cached=cached)
 
     def _counted(self) -> dict[str, int]:
         """Requests that were sent and answered in the run; those before it are not counted."""
