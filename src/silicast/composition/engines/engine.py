@@ -125,6 +125,9 @@ class EngineParallelTable(Strict, frozen=True):
         extra_layers: the pipeline stages that hold one layer more where stages do not divide them.
         mixes_prefill: a step may hold sequences in prefill and in decode; else prefill goes first.
         expert_copies: beside the experts; expert_places: for both together, 0 = not stated.
+        schedules: of a training pipeline that it has; [] = any.
+        context: how context ranks may see each other's keys, the usual way first; [] =
+            by any, usually as a ring.
         zero: stage of ZeRO in training; gradient_bits: in which data ranks sum gradients.
         dispatch: how training brings tokens to their experts ("all_to_all", "kernel").
         overlaps_tensor: transfers of tensor ranks run beside products of the forward pass where
@@ -140,6 +143,8 @@ class EngineParallelTable(Strict, frozen=True):
     dispatch: Literal["all_to_all", "kernel"] = "all_to_all"
     overlaps_tensor: Literal["never", "dense"] = "never"
     overlaps_transfers: Literal["always", "chunks"] = "always"
+    schedules: list[str] = []
+    context: list[str] = []
     zero: int = 0
     gradient_bits: int = 32
     mixes_prefill: bool = True
@@ -149,6 +154,10 @@ class EngineParallelTable(Strict, frozen=True):
     expert_places: int = 0
     host_link_share: float = 0.85
     host_memory_share: float = 0.5
+
+    def has_schedule(self, name: str) -> bool:
+        """Whether its pipeline may run in a schedule."""
+        return not self.schedules or name in self.schedules
 
 
 class TrainingTable(Strict, frozen=True):
