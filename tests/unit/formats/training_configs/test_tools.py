@@ -128,7 +128,7 @@ def test_a_switch_that_costs_time_is_an_option_and_never_unused(
         if word.startswith("--"):
             assert word[2:] not in unused
     if option == "unpriced":
-        assert any("wider interval" in each for each in remarks)
+        assert any("widens the interval" in each for each in remarks)
 
 
 def test_variables_of_libraries_are_read(tmp_path: Path) -> None:
