@@ -1,6 +1,4 @@
-"""``[parallel]`` of an engine's file: its parallel plan where the user states none, and what of plans
-it offers.
-"""
+"""``[parallel]`` of an engine's file: its plan where the user states none, and what it offers."""
 
 from __future__ import annotations
 
