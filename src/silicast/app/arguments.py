@@ -33,7 +33,9 @@ ARGUMENTS: Mapping[str, Argument] = {
     "model": Argument("model", "catalog name, or path to a config.json or GGUF file."),
     "device": Argument("device", "catalog name, or path to a device file."),
     "engine": Argument("engine", "catalog name; left out, the default engine."),
-    "train.engine": Argument("engine", "megatron, megatron-bridge or fsdp; left out, megatron."),
+    "train.engine": Argument(
+        "engine", "deepspeed, fsdp, maxtext, megatron or megatron-bridge; left out, megatron."
+    ),
     "option": Argument(
         "engine.options", "one of the engine's own, as name=value; give it once for each."
     ),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from cyclopts import CycloptsError
+    from cyclopts import CycloptsError, UnknownOptionError
 
 ELSEWHERE: Final = {
     "gpu": ("device",), "gpu_type": ("device",), "hardware": ("device",), "system": ("device",),
@@ -40,6 +41,8 @@ def said_of(error: CycloptsError) -> str:
         ours = meant(typed, known)
         if ours:
             return f"Unknown option: {typed}. It is {ours} here."
+        if "FIELDS" in known and (field := field_of(typed)):
+            return f"Unknown option: {typed}. Write {field}={_value(error)}"
     if isinstance(error, UnusedCliTokensError):
         return f"{' '.join(error.unused_tokens or ())}: expected options alone"
     if (
@@ -69,6 +72,28 @@ def meant(typed: str, known: Collection[str]) -> str:
     word = typed.lstrip("-").replace("-", "_").lower()
     ours = (f"--{name.replace('_', '-')}" for name in ELSEWHERE.get(word, ()))
     return next((name for name in ours if name in known), "")
+
+
+def field_of(typed: str) -> str:
+    """The field of a kernel that is typed as an option; "" = none.
+
+    >>> field_of("--dtype"), field_of("--num-heads"), field_of("--frobnicate")
+    ('dtype', 'num_heads', '')
+    """
+    from silicast.scenario.kernels.kernel_case import OPS
+
+    name = typed.lstrip("-").replace("-", "_")
+    tables = ((s.required, s.optional, s.flags, s.words, s.dtypes) for s in OPS.values())
+    fields = {"dtype", *(field for table in itertools.chain(*tables) for field in table)}
+    return name if name in fields else ""
+
+
+def _value(error: UnknownOptionError) -> str:
+    """The value that follows an unknown option, or stands behind its "="."""
+    word = str(error.token.value)
+    following = dict(pairwise(error.unused_tokens or ())).get(word, "")
+    behind = word.partition("=")[2] or ("" if following.startswith("-") else following)
+    return behind or "VALUE"
 
 
 def loose(tokens: Sequence[str], kind: str = "") -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from silicast.composition.engines.engine import load_engine_file
+from silicast.composition.engines.engine import engine_index, load_engine_file
 from silicast.core.catalog import CATALOG
 from silicast.core.errors import SilicastError
+from silicast.distributed.ranks.plan import ContextExchange
+from silicast.distributed.schedules.schedule import schedules
 
 TEXT = (CATALOG / "engines" / "vllm.toml").read_text(encoding="utf-8")
 FORMATS = """[kernels.formats.ampere.{0}]
@@ -58,3 +61,9 @@ def test_a_misspelt_name_is_an_error_of_the_file(
 def test_the_same_file_without_the_mistake_loads(tmp_path: Path) -> None:
     path = written(tmp_path, "[kernels.calls]", FORMATS.format("moe", "fp8", "bf16"))
     assert load_engine_file(path).kernels.recipe("moe", "ampere", "fp8") == "bf16"
+
+
+def test_schedules_and_exchanges_of_engines_exist() -> None:
+    tables = [engine_index().get(name).parallel for name in engine_index().names]
+    assert {name for each in tables for name in each.schedules} <= set(schedules())
+    assert {name for each in tables for name in each.context} <= set(get_args(ContextExchange))

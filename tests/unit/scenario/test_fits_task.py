@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,27 @@ def test_devices_of_a_model_are_the_quickest_first() -> None:
     assert speeds == sorted(speeds, reverse=True)
     # the most bandwidth without HBM, 512 bits of GDDR7 at 28 Gbit/s
     assert find_device(rows[0]["device"]).dram.bandwidth_bytes_per_s == 1792e9
+
+
+def test_a_device_is_too_slow_only_if_no_format_is_quick_enough() -> None:
+    """Q8_0 of 75 GB fits GB10, whose 273 GB/s read it 3.6 times a second; Q4_K_M is 40 % less."""
+    why = silicast.fits(model="Llama-3.1-70B", most=60).why
+    rows = {row["device"]: row for row in why["fits"]}
+    assert rows["GB10"]["memory_gb"] < 0.85 * 75 < rows["GB10"]["usable_gb"]
+    assert all(row["tokens_per_s"]["estimate"] >= 5.0 for row in rows.values())
+    assert rows["M3 Ultra"]["weights"] == "Q8_0"  # quick enough in the widest
+    assert len(rows) + why["slow"] == why["fitting"]  # nothing goes unexplained
+
+
+def test_what_is_not_listed_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    words = "fits --model Llama-3.1-8B --most 3 --least-tokens-per-s 40"
+    assert main(words.split()) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    counts = re.search(r"3 of (\d+) devices that fit .* tried; (\d+) are too slow; (\d+) are", text)
+    assert counts is not None
+    fitting, slow, behind = map(int, counts.groups())
+    assert slow > 0
+    assert 3 + slow + behind == fitting
 
 
 @pytest.mark.parametrize(

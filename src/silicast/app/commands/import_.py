@@ -60,7 +60,12 @@ def import_(
         raise SilicastError(
             "only a script that starts a training run reads variables", field="--env"
         )
-    result = import_files(files, name=format_, device=device, fields=fields)
+    try:
+        result = import_files(files, name=format_, device=device, fields=fields)
+    except SilicastError:
+        if not format_:
+            _refuse_suffix(files, output)
+        raise
     save(result, output)
     for line in imported_lines(result):
         show(line)
@@ -77,6 +82,21 @@ def _is_training(files: list[Path], output: Path) -> bool:
     from silicast.formats.training_configs import is_training_config
 
     return is_training_config(*files)
+
+
+def _refuse_suffix(files: list[Path], output: Path) -> None:
+    """Raises SilicastError where the files are a training configuration, and ``output`` is no file
+    of a scenario.
+    """
+    from silicast.formats.training_configs import is_training_config
+
+    if output.suffix.casefold() != ".json" and is_training_config(*files):
+        raise SilicastError(
+            f"is a training configuration, whose scenario {output.name} cannot be: it is JSON",
+            file=str(files[0]),
+            field="-o",
+            hint=f"-o {output.with_suffix('.json')}",
+        )
 
 
 def _training(

@@ -13,6 +13,7 @@ from typing import Any, Literal, final
 import msgspec
 
 from silicast.composition.engines.engine_memory import LaunchMemoryTable, MemoryTable
+from silicast.composition.engines.engine_parallel import EngineParallelTable
 from silicast.core.compiled import PAGES, content_of, entries, names_of
 from silicast.core.decode import Strict, read_table
 from silicast.core.dtypes import RECIPES
@@ -20,7 +21,6 @@ from silicast.core.errors import unknown_name
 from silicast.core.naming import NameIndex, near
 from silicast.core.releases import is_before
 from silicast.kernels.engine_kernels import Backend, EngineKernels
-from silicast.workload.transformers.plan import ExtraLayers
 
 Launch = Literal["graph", "piecewise", "stream"]
 """A captured graph replayed as a whole; in pieces, between which attention is launched; or every
@@ -114,41 +114,6 @@ class EngineHostTable(Strict, frozen=True):
     round_trip_us: float = 0.0
     log_sd: float = 0.5
     launch_log_sd: float | None = None
-
-
-class EngineParallelTable(Strict, frozen=True):
-    """Defaults of a parallel plan.
-
-    Attributes:
-        gathers_dense: with attention_dp, dense layers are cut over all ranks, whose groups gather
-            their tokens for them; else each group runs its own.
-        extra_layers: the pipeline stages that hold one layer more where stages do not divide them.
-        mixes_prefill: a step may hold sequences in prefill and in decode; else prefill goes first.
-        expert_copies: beside the experts; expert_places: for both together, 0 = not stated.
-        zero: stage of ZeRO in training; gradient_bits: in which data ranks sum gradients.
-        dispatch: how training brings tokens to their experts ("all_to_all", "kernel").
-        overlaps_tensor: transfers of tensor ranks run beside products of the forward pass where
-            nothing is stated: never, or of models without experts.
-        overlaps_transfers: results go to the next pipeline stage beside other micro-batches where
-            nothing is stated: always, or where ranks hold several chunks.
-        host_link_share, host_memory_share: of the peak rates of the link to the host and of the
-            host's memory, what copies and an update by the CPU reach. Judged: PCIe carries 80 to
-            90 % of its peak beside its headers; CPU-Adam of ZeRO-Offload (arXiv 2101.06840, table
-            4: 0.22 to 0.26 s for 10^9 parameters) moves 30 bytes a parameter at half of 256 GB/s.
-    """
-
-    dispatch: Literal["all_to_all", "kernel"] = "all_to_all"
-    overlaps_tensor: Literal["never", "dense"] = "never"
-    overlaps_transfers: Literal["always", "chunks"] = "always"
-    zero: int = 0
-    gradient_bits: int = 32
-    mixes_prefill: bool = True
-    gathers_dense: bool = False
-    extra_layers: ExtraLayers = "before_last"
-    expert_copies: int = 0
-    expert_places: int = 0
-    host_link_share: float = 0.85
-    host_memory_share: float = 0.5
 
 
 class TrainingTable(Strict, frozen=True):

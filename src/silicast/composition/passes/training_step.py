@@ -52,7 +52,7 @@ DETERMINISTIC = (
     "attention are summed in one order, priced as measured of cuDNN 9.18 to 9.22; other releases "
     "and libraries differ, which widens the interval"
 )
-UNPRICED = "switches change time by an unknown amount, and widen the interval: {}"
+UNPRICED = "not priced, would change step time, which widens the interval: {}"
 
 
 @final

@@ -174,7 +174,8 @@ def _of_a_sequence(step: DistributedStep, rank: Rank, micro_batches: int) -> flo
 def _ways(rank: Rank, micro_batches: int, schedule: str) -> Iterator[tuple[str, int, Rank, int]]:
     """Changes of one field that mend it as a rule: field, value, rank and micro-batches."""
     plan, micro = rank.plan, rank.micro_batch
-    if schedule in CHUNKED and not micro_batches % plan.pp:
+    chunked = rank.deployment.engine.parallel.has_schedule("interleaved")
+    if chunked and schedule in CHUNKED and not micro_batches % plan.pp:
         for chunks in (most_chunks(rank.deployment.model.layers, plan.pp), 2):
             if chunks > plan.virtual_stages:
                 more = replace(plan, virtual_stages=chunks, schedule="")

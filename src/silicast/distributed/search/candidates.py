@@ -15,7 +15,7 @@ import numpy as np
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64
-from silicast.distributed.ranks.plan import TrainingPlan
+from silicast.distributed.ranks.plan import ContextExchange, TrainingPlan
 from silicast.workload.models.model import ModelConfig
 from silicast.workload.training.recomputation import Recompute
 from silicast.workload.transformers.plan import Plan, shard_of
@@ -37,6 +37,8 @@ class PlanSpace:
         seq_len, global_batch: of a step.
         pinned: fields of a plan (:data:`FIELDS`) that are given -> their values.
         sequence_parallel: of tensor ranks.
+        interleaved: pipeline ranks may hold several chunks.
+        context: how context ranks see each other's keys.
     """
 
     model: ModelConfig
@@ -46,6 +48,8 @@ class PlanSpace:
     global_batch: int
     pinned: Mapping[str, int]
     sequence_parallel: bool = True
+    interleaved: bool = True
+    context: ContextExchange = "ring"
 
 
 @final
@@ -82,9 +86,8 @@ class CandidatePlans:
         """One of them, its micro-batch and what it computes again."""
         table = dict(zip(FIELDS, self.table[:, row].tolist(), strict=True))
         micro, again = table.pop("micro_batch"), table.pop("recompute")
-        plan = TrainingPlan(
-            **table, sequence_parallel=self.space.sequence_parallel and table["tp"] > 1
-        )
+        sequence = self.space.sequence_parallel and table["tp"] > 1
+        plan = TrainingPlan(**table, sequence_parallel=sequence, context=self.space.context)
         return plan, micro, RECOMPUTES[again]
 
 
@@ -125,8 +128,8 @@ def _rows(space: PlanSpace) -> Iterator[tuple[int, ...]]:
         if not _cuts(model, tp):
             continue
         for pp in _of(space, "pp", divisors(gpus // tp) if gpus % tp == 0 else []):
-            stages = _chunks(model.layers, pp)
-            for cp in _of(space, "cp", _context(space, gpus // (tp * pp))):
+            stages = _chunks(model.layers, pp) if space.interleaved else [1]
+            for cp in _of(space, "cp", _context(space, tp, gpus // (tp * pp))):
                 dp, left = divmod(gpus, tp * pp * cp)
                 if left or not dp or dp not in _of(space, "dp", [dp]):
                     continue
@@ -182,7 +185,7 @@ def _chunks(layers: int, pp: int) -> list[int]:
 def _experts(space: PlanSpace, tp: int, cp: int, dp: int) -> list[tuple[int, int]]:
     moe = space.model.moe
     if moe is None:
-        return [(ep, tp) for ep in _of(space, "ep", [1])]
+        return [(ep, 1) for ep in _of(space, "ep", [1])]
     return [
         (ep, etp)
         for ep in _of(space, "ep", [d for d in divisors(moe.held) if (tp * cp * dp) % d == 0])
@@ -191,9 +194,15 @@ def _experts(space: PlanSpace, tp: int, cp: int, dp: int) -> list[tuple[int, int
     ]
 
 
-def _context(space: PlanSpace, ranks: int) -> list[int]:
+def _context(space: PlanSpace, tp: int, ranks: int) -> list[int]:
+    """Numbers of context ranks: each has two pieces of a sequence, or a share of the heads."""
     most = max(space.seq_len // LONGEST_PIECE, 1)
-    return [d for d in divisors(ranks) if d == 1 or (d <= most and space.seq_len % (2 * d) == 0)]
+    heads = space.model.heads // tp if space.context == "all_to_all" else 0
+    return [
+        d
+        for d in divisors(ranks)
+        if d == 1 or (d <= most and space.seq_len % (2 * d) == 0 and heads % d == 0)
+    ]
 
 
 def _of(space: PlanSpace, name: str, values: list[int]) -> list[int]:

@@ -21,6 +21,7 @@ class DeepSpeedConfig:
 
     Attributes:
         optimizer: its name.
+        filled_in: the trainer states what a batch is of ("auto").
         offload: shares that the host holds.
         options: of the engine.
     """
@@ -30,6 +31,7 @@ class DeepSpeedConfig:
     whole: int = 0
     micro: int = 0
     accumulation: int = 0
+    filled_in: bool = False
     optimizer: str = ""
     shard: int = 0
     cp: int = 1
@@ -85,6 +87,7 @@ def read_deepspeed(fields: Fields, remarks: list[str]) -> DeepSpeedConfig:
         whole=batches[0],
         micro=batches[1],
         accumulation=batches[2],
+        filled_in=AUTO in [fields.get(name) for name in BATCHES],
         optimizer=optimizer.text("type", default="").casefold(),
         shard=zero.count("zero_hpz_partition_size", default=0, least=0),
         cp=fields.count("sequence_parallel_size", default=1),

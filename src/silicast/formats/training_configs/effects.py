@@ -14,6 +14,8 @@ FILE = CATALOG / "launch_fields.toml"
 NOTHING, UNKNOWN = "nothing", "an unknown amount"
 WIDENS = ("step time", "memory and step time", UNKNOWN)
 """Effects that widen the answer's interval; others change another number that is stated."""
+WIDER = ", which widens the interval"
+"""What a remark adds of these, as an answer's warning does."""
 DEFAULT = (" = auto", " = None", " = none")
 """Ends of fields that leave a tool's default."""
 
@@ -72,6 +74,7 @@ class Effects:
         for effect, lines in groups.items():
             if lines:
                 head = "not used" if effect == NOTHING else f"not used, would change {effect}"
+                head += WIDER if effect in WIDENS else ""
                 remarks.append(f"{head}: {listed_names(lines)}")
         wide = [line.partition(" = ")[0] for effect in WIDENS for line in groups.get(effect, ())]
         if wide:

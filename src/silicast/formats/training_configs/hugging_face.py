@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -74,6 +75,9 @@ BATCHES = (
     "micro_batch_size",
     "batch_size_per_device",
 )
+USUAL_MICRO_BATCH = 8
+"""Sequences of a device in one pass where nothing is stated (``per_device_train_batch_size`` of
+transformers' TrainingArguments)."""
 SCRIPT = re.compile(r"(?:\b|_)(dpo|reward)\w*(?:\.py|\s+-)")
 """Of TRL's scripts and commands, those that train on pairs."""
 LAUNCH = re.compile(r"\b(?:accelerate\s+launch|torchrun|deepspeed|trl)\b")
@@ -206,7 +210,7 @@ def trainer_run(
     again = fields.get("gradient_checkpointing", "use_gradient_checkpointing")
     micro = fields.text(*BATCHES, default="auto")
     steps = fields.text("gradient_accumulation_steps", default="auto")
-    accumulation = int(steps) if steps.isdigit() else config.accumulation or 1
+    accumulation = int(steps) if steps.isdigit() else config.accumulation
     name = next((n for n in ("optim", "optimizer", "optim_name") if fields.has(n)), "optim")
     optimizer = (
         optimizer_of(fields, name, remarks)
@@ -219,7 +223,7 @@ def trainer_run(
         model=fields.text(*MODELS),
         seq_len=fields.count(*LENGTHS, default=0, least=0),
         micro_batch=fields.count(*BATCHES) if micro.isdigit() else config.micro,
-        accumulation=accumulation,
+        accumulation=accumulation or 1,
         ranks=ranks,
         engine=sharding.engine,
         zero=sharding.zero,
@@ -232,6 +236,8 @@ def trainer_run(
         offload=sharding.offload,
         options=options_of(fields, sharding.options, remarks),
     )
+    if not run.micro_batch:
+        run = _with_micro_batch(run, fields, config, accumulation, remarks)
     return _with_batch(run, fields, config)
 
 
@@ -292,6 +298,38 @@ def _ranks(fields: Fields, accelerate: AccelerateConfig, devices: int) -> tuple[
     return stated or accelerate.ranks
 
 
+def _with_micro_batch(
+    run: TrainerRun, fields: Fields, config: DeepSpeedConfig, accumulation: int, remarks: list[str]
+) -> TrainerRun:
+    """With a micro-batch, which no file states: transformers' default, as far as it divides
+    DeepSpeed's whole batch; what the whole batch leaves where accumulation is stated, and where
+    the file leaves nothing to the trainer: by DeepSpeed's rule it is one pass.
+
+    Args:
+        accumulation: 0 = not stated.
+
+    Raises:
+        SilicastError: the whole batch does not divide.
+    """
+    micro, why = USUAL_MICRO_BATCH, "the default of transformers"
+    if config.whole:
+        ranks = (run.ranks or (1, 0))[0] // (run.tp * run.cp)
+        micro, left = divmod(config.whole, run.accumulation * ranks)
+        if left:
+            raise fields.error(
+                f"{config.whole} sequences do not divide by {ranks} ranks x {run.accumulation}",
+                "train_batch_size",
+                "change it, or gradient_accumulation_steps",
+            )
+        if run.ranks is None or (config.filled_in and not accumulation):
+            micro = math.gcd(micro, USUAL_MICRO_BATCH)
+        if micro != USUAL_MICRO_BATCH:
+            why = f"of train_batch_size {config.whole} on {ranks} ranks"
+    name = next((each for each in BATCHES if fields.has(each)), BATCHES[0])
+    remarks.append(f"{name}: not stated; {micro} a device and pass, {why}")
+    return replace(run, micro_batch=micro)
+
+
 def _with_batch(run: TrainerRun, fields: Fields, config: DeepSpeedConfig) -> TrainerRun:
     """With DeepSpeed's whole batch.
 
@@ -301,17 +339,6 @@ def _with_batch(run: TrainerRun, fields: Fields, config: DeepSpeedConfig) -> Tra
     if not config.whole:
         return run
     ranks = (run.ranks or (1, 0))[0] // (run.tp * run.cp)
-    if not run.micro_batch:
-        if run.ranks is None:
-            return replace(run, micro_batch=1, global_batch=config.whole)
-        each, left = divmod(config.whole, run.accumulation * ranks)
-        if left:
-            raise fields.error(
-                f"{config.whole} sequences do not divide by {ranks} ranks x {run.accumulation}",
-                "train_batch_size",
-                "change it, or gradient_accumulation_steps",
-            )
-        return replace(run, micro_batch=each)
     made = run.micro_batch * run.accumulation * ranks
     if config.accumulation and run.ranks is not None and made != config.whole:
         raise fields.error(

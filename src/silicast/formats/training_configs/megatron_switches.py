@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from silicast.formats.fields import Fields
+from silicast.formats.training_configs.effects import WIDER
 
 DROPOUT = 0.1
 """Of layers and of attention's scores where nothing is stated."""
@@ -119,7 +120,7 @@ def switches(fields: Fields, *, experts: bool) -> tuple[dict[str, Any], list[str
         remarks.append(f"part of the host's measured time: {_listed(held)}")
     if unpriced:
         options["unpriced"] = unpriced
-        remarks.append(f"changes time by an unknown amount, a wider interval: {_listed(unpriced)}")
+        remarks.append(f"not priced, would change step time{WIDER}: {_listed(unpriced)}")
     return options, remarks
 
 

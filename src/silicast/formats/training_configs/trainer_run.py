@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 from silicast.formats.fields import Fields
+from silicast.formats.training_configs.effects import WIDER
 from silicast.formats.training_configs.reader import Tree, parallel_of
 
 OPTIMIZERS: Mapping[str, str] = {
@@ -251,7 +252,7 @@ def unpriced(fields: Fields, names: Iterable[str], remarks: list[str]) -> dict[s
     held = [name for name in names if is_on(fields.get(name))]
     if not held:
         return {}
-    remarks.append(f"changes time by an unknown amount, a wider interval: {', '.join(held)}")
+    remarks.append(f"not priced, would change step time{WIDER}: {', '.join(held)}")
     return {"unpriced": held}
 
 

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from silicast.measurement.importers.device_spans import DeviceTimes
 
 T = TypeVar("T")
+SERVERS = re.compile(
+    r"\bvllm\s+serve\b|\bvllm\.entrypoints\.[\w.]*api_server\b|\bsglang\.launch_server\b"
+    r"|\btrtllm-serve\b"
+)
+"""Commands that start servers."""
 TABLES = ("kernel", "collective", *RawScenario.__struct_fields__)
 """What stated fields may start with: tables of rows, and those of a scenario."""
 
@@ -234,12 +239,28 @@ def importer_of(source: Source, name: str = "") -> Importer:
         raise source.error(empty, hint=CUT_OFF)
     importer = named or next((each for each in known.values() if each.recognises(source)), None)
     if importer is None:
+        if source.path.suffix.casefold() in (".yaml", ".yml"):
+            _ = source.table  # raises what is wrong with its YAML
         raise source.error(
             f"is of no format that is known: it looks like {look(source)}",
-            hint=f"one of {', '.join(known)}; a training configuration becomes a scenario with -o "
+            hint=_starts_server(source)
+            or f"one of {', '.join(known)}; a training configuration becomes a scenario with -o "
             "FILE.json; docs/how-to/import-measurements.md",
         )
     return importer
+
+
+def _starts_server(source: Source) -> str:
+    """What to do with a script that starts a server; "" = it starts none."""
+    text = source.head.decode(errors="replace")
+    started = SERVERS.search("" if source.is_json else text)
+    if started is None:
+        return ""
+    return (
+        f"it starts a server ({' '.join(started[0].split())}), of which none becomes a scenario: "
+        "state model and degrees to `silicast serve`, its limits as --option NAME=VALUE, or give "
+        "the server's log: --from-log"
+    )
 
 
 def look(source: Source) -> str:

@@ -244,6 +244,12 @@ def remarks_of(plan: LaunchPlan) -> list[str]:
                 f"flags of {launcher.engine} were not read from its package ({launcher.source})"
             )
         remarks.append(f"written for {launcher.engine} {launcher.version}")
+    needed = sum(pool.replicas * pool.gpus for pool in plan.pools)
+    if plan.crosses_nodes and needed <= plan.pools[0].gpus_per_node:
+        remarks.append(
+            "all servers fit one node, but caches were predicted to move between nodes: start "
+            "prefill and decode on two, or state links.NAME.kind (nvlink) and predict again"
+        )
     if launcher_of(plan.pools[0].engine).benchmark is None:
         remarks.append(f"no benchmark.sh: none is known of {plan.pools[0].engine}")
         return [*remarks, *_name_remarks(plan)]

@@ -36,7 +36,9 @@ def fits_parts(scenario: Mapping[str, Any], answer: Answer) -> Sequence[Renderab
     table = listing(columns, rows)
     kinds = "models" if what == "model" else "devices"
     shown = f"{len(rows)} of {why['fitting']} {kinds} that fit are shown, of {why['tried']} tried"
-    slow = f"; {why['slow']} were too slow" if why["slow"] else ""
+    behind = why["fitting"] - len(rows) - why["slow"]
+    slow = f"; {why['slow']} are too slow" if why["slow"] else ""
+    slow += f"; {behind} are behind these" if behind else ""
     return [
         table,
         Text(""),

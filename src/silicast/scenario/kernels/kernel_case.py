@@ -278,8 +278,8 @@ def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
 def _whole(value: object, allowed: Range, name: str) -> int:
     low, high = allowed
     if isinstance(value, bool) or not isinstance(value, int):
-        whole = isinstance(value, float) and value.is_integer()
-        hint = f"write {int(value)}" if whole and isinstance(value, float) else ""
+        whole = isinstance(value, float) and value.is_integer() and low <= value <= high
+        hint = f"write {int(value)}" if whole and isinstance(value, float) else f"{low} to {high}"
         raise SilicastError(f"expected a whole number, found {shown(value)}", field=name, hint=hint)
     if not low <= value <= high:
         raise SilicastError(f"expected {low} to {high}, found {shown(value)}", field=name)

@@ -280,6 +280,18 @@ def test_candidates_are_all_that_divide() -> None:
     assert {tuple(row[position] for position in names) for row in rows} == degrees
 
 
+def test_candidates_are_what_a_framework_offers() -> None:
+    space = PlanSpace(find_model(SMALL), 8, 8, 16384, 16, {"recompute": 0, "zero": 1})
+    every = candidates(space)
+    plain = candidates(replace(space, interleaved=False, context="all_to_all"))
+    assert set(every.column("virtual_stages")) > {1}
+    assert set(plain.column("virtual_stages")) == {1}
+    assert set(every.column("etp")) == {1}  # no experts: their degrees are not stated
+    heads = space.model.heads
+    assert all(heads % (tp * cp) == 0 for tp, cp in plain.table[[0, 2]].T.tolist())
+    assert plain.plan(0)[0].context == "all_to_all"
+
+
 def test_a_search_keeps_what_is_stated_and_ranks_by_the_full_prediction() -> None:
     current = rank(TrainingPlan())
     legal = candidates(

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from silicast.composition.passes.training_step import UNPRICED
 from silicast.core.errors import SilicastError
 from silicast.formats.training_configs import missing_of, read_training_config
-from silicast.formats.training_configs.effects import effects_of
+from silicast.formats.training_configs.effects import WIDER, effects_of
 from silicast.scenario.answers.training.training_runs import prepared
 from silicast.scenario.decode import decode
 from silicast.scenario.workloads import TrainingWorkload
@@ -164,8 +165,9 @@ def test_what_is_not_used_says_what_it_would_change(tmp_path: Path) -> None:
     more = "\ntiled_mlp_num_shards: 4\nsome_kernel: true\nlr_groups: x\ndevice: auto\n"
     files = {name: text + more for name, text in item.files.items()}
     scenario, remarks = read(tmp_path, LaunchFile(files, {}, item.devices))
-    assert "not used, would change step time: tiled_mlp_num_shards = 4" in remarks
-    assert "not used, would change an unknown amount: some_kernel = True" in remarks
+    assert f"not used, would change step time{WIDER}: tiled_mlp_num_shards = 4" in remarks
+    assert f"not used, would change an unknown amount{WIDER}: some_kernel = True" in remarks
+    assert WIDER in UNPRICED  # a run says the same of them
     assert scenario["engine"]["options"]["unpriced"] == ["tiled_mlp_num_shards", "some_kernel"]
     assert any(line.startswith("not used: ") and "lr_groups" in line for line in remarks)
 

@@ -136,7 +136,7 @@ def test_a_switch_that_costs_time_is_an_option_and_never_unused(
         if word.startswith("--"):
             assert word[2:] not in unused
     if option == "unpriced":
-        assert any("wider interval" in each for each in remarks)
+        assert any("widens the interval" in each for each in remarks)
 
 
 def test_variables_of_libraries_are_read(tmp_path: Path) -> None:
@@ -227,6 +227,31 @@ def test_a_launch_line_beside_what_it_names(tmp_path: Path) -> None:
     scenario, _ = read_training_config(*paths)
     assert scenario["workload"]["task"] == "dpo"
     assert (scenario["cluster"]["gpus"], scenario["workload"]["global_batch"]) == (4, 64)
+
+
+@pytest.mark.parametrize(
+    ("batches", "devices", "micro", "whole"),
+    [
+        ('"train_micro_batch_size_per_gpu": "auto"', 8, 8, 64),
+        ('"train_batch_size": 256, "train_micro_batch_size_per_gpu": "auto"', 8, 8, 256),
+        ('"train_batch_size": 36, "train_micro_batch_size_per_gpu": "auto"', 3, 4, 36),
+        ('"train_batch_size": 256, "gradient_accumulation_steps": 2', 8, 16, 256),
+        ('"train_batch_size": 256', 8, 32, 256),  # DeepSpeed's own rule: one pass
+        ('"train_batch_size": 256', 0, 8, 256),
+    ],
+)
+def test_a_micro_batch_that_no_file_states(
+    tmp_path: Path, batches: str, devices: int, micro: int, whole: int
+) -> None:
+    """Transformers' default divides a batch, which is no single pass; a remark says which is
+    taken.
+    """
+    text = f'{{"zero_optimization": {{"stage": 2}}, "bf16": {{"enabled": true}}, {batches}}}'
+    (path,) = s.written(tmp_path, ds_json=text)
+    result, remarks = read_training_config(path, devices=devices)
+    work = result["workload"]
+    assert (work["micro_batch"], work["global_batch"]) == (micro, whole)
+    assert [f"not stated; {micro} a device" in each for each in remarks].count(True) == 1
 
 
 def test_a_job_in_toml(tmp_path: Path) -> None:

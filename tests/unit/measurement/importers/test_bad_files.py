@@ -224,3 +224,23 @@ def test_a_printed_total_of_inf_is_no_length(tmp_path: Path) -> None:
     fields = {"model": "Llama-3.1-8B", "engine.name": "vllm", "workload.input_len": 512}
     error = refused(s.written(tmp_path, "run.txt", text), device="h100", fields=fields)
     assert error.field == "workload.output_len"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python -m vllm.entrypoints.openai.api_server \\\n  --model m --tensor-parallel-size 2",
+        "vllm  serve m --max-num-seqs 64",
+        "exec python3 -m sglang.launch_server --model-path m --tp 4",
+    ],
+)
+def test_a_script_that_starts_a_server_is_told_from_text(tmp_path: Path, command: str) -> None:
+    error = refused(s.written(tmp_path, "run.sh", f"#!/bin/bash\n{command}\n".encode()))
+    assert "silicast serve" in error.hint
+    assert "--from-log" in error.hint
+
+
+def test_a_yaml_that_is_cut_off_names_the_line(tmp_path: Path) -> None:
+    error = refused(s.written(tmp_path, "run.yaml", b'model: x\nlist: [1, 2\nother: "a\n'))
+    assert "YAML" in error.message
+    assert "line" in error.message + error.field

@@ -217,3 +217,12 @@ def test_what_a_configuration_has_no_use_for_is_refused(
     assert main(["import", *paths, "-o", str(out), "--device", "h100", *flags]) == 2
     assert said in " ".join(capsys.readouterr().err.split())
     assert not out.exists()
+
+
+def test_a_scenario_is_no_text_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "ds.json"
+    run.write_text('{"zero_optimization": {"stage": 2}, "train_micro_batch_size_per_gpu": 2}')
+    assert main(["import", str(run), "-o", str(tmp_path / "x.txt")]) == 2
+    told = capsys.readouterr().err
+    assert "training configuration" in told
+    assert "x.json" in told

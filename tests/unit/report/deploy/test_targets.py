@@ -256,6 +256,21 @@ def test_values_of_llm_d_have_a_role_for_every_pool() -> None:
         find_target("llm-d").files(plan_of(POOL, POOL))
 
 
+def test_pools_on_one_node_are_told_from_the_predicted_link() -> None:
+    """A prediction joins pools over the network where no link is stated; eight devices are one
+    node.
+    """
+    pools = {role: {"count": 2, "role": role} for role in ("prefill", "decode")}
+    split = {**TREE, "pools": pools}
+    linked = {**split, "links": {"kv": {"from": "prefill", "to": "decode", "kind": "nvlink"}}}
+    many = {**split, "pools": {**pools, "decode": {"count": 3, "role": "decode"}}}
+    remarked = [
+        any("fit one node" in line for line in remarks_of(launch_plan(decode(tree))))
+        for tree in (split, linked, many, TREE)
+    ]
+    assert remarked == [True, False, False, False]
+
+
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm"])
 def test_a_graph_of_dynamo_has_a_front_end_and_a_worker_a_pool(engine: str) -> None:
     """Fields as ai-dynamo 1.1.0 has them in planner/tests/manual/perf_test_configs."""

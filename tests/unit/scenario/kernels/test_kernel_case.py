@@ -27,6 +27,13 @@ def message(table: dict[str, Any]) -> str:
     return str(caught.value)
 
 
+def test_a_float_is_offered_as_a_whole_number_only_within_the_limits() -> None:
+    gemm = {"op": "gemm", "n": 8, "k": 8}
+    assert "(write 1024)" in message({**gemm, "m": 1024.0})
+    assert "(1 to 2147483648)" in message({**gemm, "m": 1e12})
+    assert "(1 to 2147483648)" in message({**gemm, "m": 1.5})
+
+
 def test_every_op_has_a_kernel_model_and_a_row_on_the_reference_page() -> None:
     assert set(OPS) <= set(families())
     rows = [

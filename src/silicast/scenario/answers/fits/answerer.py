@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar, final
 
 from silicast.composition.engines.engine import Engine, find_engine, mixing_engines
@@ -15,14 +16,14 @@ from silicast.scenario.answerer import Answerer, ignored, refuse_unmodelled, reg
 from silicast.scenario.answers.fits.candidates import (
     WIDE_BITS,
     FittingPair,
+    PossiblePair,
     devices_of_catalog,
+    fits_of,
     is_wide,
     mixes_to_try,
     models_of_catalog,
     on_device,
     quickest_token_s,
-    timed,
-    widest_fit,
 )
 from silicast.scenario.answers.fits.training_fits import training_ways
 from silicast.scenario.decode import Scenario
@@ -91,16 +92,16 @@ def _models(
     _check_runs(engine, device)
     machine = Machine(device, engine, evidence=evidence_of(scenario, device))
     models = [model_of(scenario)] if scenario.raw.model is not None else models_of_catalog()
-    fits = list(on_device(machine, models, work.context, work.users))
-    fits.sort(key=lambda fit: not is_wide(fit[0]))  # stable: by parameters within each
+    least = work.least_tokens_per_s
+    fits = list(on_device(machine, models, work.context, work.users, least))
+    fits.sort(key=lambda fit: not fit.is_wide)  # stable: by parameters within each
     pairs: list[FittingPair] = []
     slow = 0
     for fit in fits:
         if len(pairs) == work.most:
             break
-        quick = quickest_token_s(fit) * work.least_tokens_per_s <= 1.0
-        pair = timed(fit, work.context, work.users) if quick else None
-        if pair is None or pair.token_s.estimate * work.least_tokens_per_s > 1.0:
+        pair = fit.quick()
+        if pair is None:
             slow += 1
         else:
             pairs.append(pair)
@@ -154,26 +155,32 @@ def _devices(
         each for each in devices_of_catalog(servers=work.servers) if runs_on(each, engine.runs_on)
     ]
     mixes = mixes_to_try(engine.weight_mix)
-    fits = []
+    fits: list[PossiblePair] = []
     for device in devices:
         machine = Machine(device, engine, evidence=evidence_of(scenario, device))
-        if fit := widest_fit(model, machine, mixes, work.context, work.users):
-            fits.append(fit)
-    fits.sort(key=lambda fit: (not is_wide(fit[0]), quickest_token_s(fit)))
+        items = fits_of(model, machine, mixes, work.context, work.users)
+        pair = PossiblePair.from_fits(items, work.context, work.users, work.least_tokens_per_s)
+        fits += [pair] if pair else []
+    fits.sort(key=lambda fit: (not fit.is_wide, quickest_token_s(fit.widest)))
     pairs: list[FittingPair] = []
+    slow = 0
     for fit in fits:
         best = sorted(pair.token_s.estimate for pair in pairs)
-        beyond = len(best) >= work.most and quickest_token_s(fit) > best[work.most - 1]
-        if beyond or (best and len(best) >= work.most and not is_wide(fit[0])):
-            break
-        pairs.append(timed(fit, work.context, work.users))
+        last_s = best[work.most - 1] if len(best) >= work.most else math.inf
+        behind = last_s < math.inf and not (fit.is_wide and fit.may_reach(last_s))
+        if behind and fit.may_reach(math.inf):
+            continue
+        timed_pair = fit.quick()
+        if timed_pair is None:
+            slow += 1
+        else:
+            pairs.append(timed_pair)
     pairs.sort(key=lambda pair: (not is_wide(pair.deployment), pair.token_s.estimate))
-    fast = [pair for pair in pairs if pair.token_s.estimate * work.least_tokens_per_s <= 1.0]
     none = f"{model.name} fits none of {len(devices)} devices with this context"
     if fits:
         none = f"{model.name} makes {_fewer(work)} on all {len(fits)} devices that hold it"
-    why = {"tried": len(devices), "fitting": len(fits), "slow": len(pairs) - len(fast)}
-    return fast[: work.most], {**why, "none": none}
+    why = {"tried": len(devices), "fitting": len(fits), "slow": slow}
+    return pairs[: work.most], {**why, "none": none}
 
 
 def _fewer(work: FitsWorkload) -> str:

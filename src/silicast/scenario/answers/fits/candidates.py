@@ -1,9 +1,10 @@
-"""Models and devices that may go together, and the widest format in which they do."""
+"""Models and devices that may go together, and the widest format that is quick enough."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import final
 
 import numpy as np
@@ -34,6 +35,10 @@ HUB = "Hugging Face"
 """In sources of models that are published as checkpoints; others were trained to be measured."""
 WIDE_BITS = 4.0
 """Bits a weight of the usual format from which on a mix is listed before narrower ones."""
+
+
+Fit = tuple[Deployment, str, MemoryUse]
+"""A model on a device, the mix in which it is stored, and the memory of all users."""
 
 
 @final
@@ -121,11 +126,11 @@ def is_wide(deployment: Deployment) -> bool:
     return RECIPES[deployment.model.default_precision.recipe].weight_bits >= WIDE_BITS
 
 
-def widest_fit(
+def fits_of(
     model: ModelConfig, machine: Machine, mixes: Sequence[str], context: int, users: int
-) -> tuple[Deployment, str, MemoryUse] | None:
-    """The widest mix in which a model fits with the caches of all users; None = none. A file of
-    weights is in its own.
+) -> Iterator[Fit]:
+    """The mixes in which a model fits with the caches of all users: the widest, and narrower ones
+    of :data:`WIDE_BITS` and more, in which it is quicker. A file of weights is in its own.
 
     Args:
         context: tokens of each user, prompt and answer together.
@@ -139,11 +144,10 @@ def widest_fit(
     if model.default_precision.mix:
         deployment = Deployment(machine, model, Plan(), model.default_precision)
         memory = static_batch_memory(deployment, [context - 1] * users, 1)
-        return (
-            None
-            if memory.excess
-            else (deployment, f"{model.default_precision.recipe} (file)", memory)
-        )
+        if not memory.excess:
+            yield deployment, f"{model.default_precision.recipe} (file)", memory
+        return
+    widest = True
     for mix in mixes:
         recipe = RECIPES[scheme_named(engine.weight_mix).mixes[mix]]
         if mix != published and 0.9 * count * recipe.weight_bits / 8.0 > usable:
@@ -151,12 +155,67 @@ def widest_fit(
         mixed = with_mix(model, engine.weight_mix, mix)
         deployment = Deployment(machine, mixed, Plan(), mixed.default_precision)
         memory = static_batch_memory(deployment, [context - 1] * users, 1)
-        if not memory.excess:
-            return deployment, mix, memory
-    return None
+        if not memory.excess and (widest or is_wide(deployment)):
+            yield deployment, mix, memory
+            widest = False
 
 
-def timed(fit: tuple[Deployment, str, MemoryUse], context: int, users: int) -> FittingPair:
+@final
+@dataclass(frozen=True, eq=False)
+class PossiblePair:
+    """A model on a device that holds it.
+
+    Attributes:
+        widest: in its widest mix; others: in narrower ones, which are made when they are needed.
+        context, users: of the caches; least: tokens a second of each user.
+    """
+
+    widest: Fit
+    others: Iterator[Fit]
+    context: int
+    users: int
+    least: float
+
+    @classmethod
+    def from_fits(
+        cls, fits: Iterator[Fit], context: int, users: int, least: float
+    ) -> PossiblePair | None:
+        """The pair; None where the model fits in no mix."""
+        widest = next(fits, None)
+        return None if widest is None else cls(widest, fits, context, users, least)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether its widest mix has :data:`WIDE_BITS` and more."""
+        return is_wide(self.widest[0])
+
+    @cached_property
+    def _narrower(self) -> tuple[Fit, ...]:
+        return tuple(self.others)
+
+    def may_reach(self, token_s: float) -> bool:
+        """Whether a mix may take no longer a token, and be quick enough at all."""
+        widest = quickest_token_s(self.widest)
+        if widest <= token_s and widest * self.least <= 1.0:
+            return True
+        quickest = min(map(quickest_token_s, self._narrower), default=widest)
+        return quickest <= token_s and quickest * self.least <= 1.0
+
+    def quick(self) -> FittingPair | None:
+        """In the widest mix that is quick enough, timed in full; None = none is."""
+        return self._quick((self.widest,)) or self._quick(self._narrower)
+
+    def _quick(self, fits: Iterable[Fit]) -> FittingPair | None:
+        for fit in fits:
+            if quickest_token_s(fit) * self.least > 1.0:
+                continue
+            pair = timed(fit, self.context, self.users)
+            if pair.token_s.estimate * self.least <= 1.0:
+                return pair
+        return None
+
+
+def timed(fit: Fit, context: int, users: int) -> FittingPair:
     """With the times of a step of all users at the full context, and of a prompt."""
     deployment, mix, memory = fit
     model = step_model(deployment)
@@ -171,7 +230,7 @@ def timed(fit: tuple[Deployment, str, MemoryUse], context: int, users: int) -> F
     )
 
 
-def quickest_token_s(fit: tuple[Deployment, str, MemoryUse]) -> float:
+def quickest_token_s(fit: Fit) -> float:
     """No token is quicker: the weights that it passes, once through memory."""
     deployment, _, memory = fit
     share = active_parameters(deployment.model, embedding=False) / parameters(
@@ -181,12 +240,17 @@ def quickest_token_s(fit: tuple[Deployment, str, MemoryUse]) -> float:
 
 
 def on_device(
-    machine: Machine, models: Sequence[ModelConfig], context: int, users: int
-) -> Iterator[tuple[Deployment, str, MemoryUse]]:
-    """The models that fit a device, in their order."""
+    machine: Machine, models: Sequence[ModelConfig], context: int, users: int, least: float
+) -> Iterator[PossiblePair]:
+    """The models that fit a device, in their order.
+
+    Args:
+        least: tokens a second of each user.
+    """
     mixes = mixes_to_try(machine.engine.weight_mix)
     for model in models:
         if 0 < model.max_positions < context:
             continue
-        if fit := widest_fit(model, machine, mixes, context, users):
-            yield fit
+        fits = fits_of(model, machine, mixes, context, users)
+        if pair := PossiblePair.from_fits(fits, context, users, least):
+            yield pair

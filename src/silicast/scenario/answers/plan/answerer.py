@@ -154,6 +154,8 @@ def best_plan(
             work.training.global_batch,
             pinned,
             table.sp not in (0, False),
+            rank.deployment.engine.parallel.has_schedule("interleaved"),
+            plan.context,
         )
     )
     remaining = None

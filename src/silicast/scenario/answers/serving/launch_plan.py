@@ -67,6 +67,8 @@ class LaunchPlan:
         input_len, output_len: of a mean request; rate_per_s: 0 = clients that wait.
         uniform: requests of one length come at a Poisson rate, or from clients that wait: what an
             engine's benchmark sends.
+        crosses_nodes: nobody states what joins prefill and decode, which were predicted on nodes of
+            their own.
     """
 
     model: str
@@ -78,6 +80,7 @@ class LaunchPlan:
     concurrency: int
     requests: int
     uniform: bool = True
+    crosses_nodes: bool = False
 
 
 def launch_plan(scenario: Scenario, checkpoint: str = "") -> LaunchPlan:
@@ -125,6 +128,7 @@ def launch_plan(scenario: Scenario, checkpoint: str = "") -> LaunchPlan:
             OPEN_REQUESTS if requests.steady else 0,  # the sample is too few for tails
         ),
         uniform=uniform,
+        crosses_nodes=any(p.spec.role for p in served.fleet.pools) and not scenario.links,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import get_args
 
 from silicast.composition.engines.engine import Engine
-from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.errors import SilicastError, unknown_name, unsupported
 from silicast.distributed.pipeline.chunk_bounds import most_chunks
 from silicast.distributed.ranks.plan import ContextExchange, TrainingPlan
 from silicast.distributed.step.step import Overlap
@@ -46,7 +46,7 @@ def training_plan_of(
         )
     gpus = cluster.gpus if cluster is not None else None
     remarks: list[str] = []
-    current, context = 1, "ring"
+    current, context = 1, ""
     if p.sp is not True and p.sp > 1 and p.sp != p.tp:
         current, context = p.sp, "all_to_all"
     cp = p.cp * current
@@ -71,20 +71,54 @@ def training_plan_of(
     etp = p.etp or (1 if p.ep > 1 or not experts else p.tp)
     virtual = _virtual_stages(p, model.layers, remarks)
     schedule = (p.schedule or "") if p.pp > 1 else ""  # one stage has nothing to order
-    options = scenario.engine.options if scenario.engine is not None else {}
-    stated = options.get("context_exchange", context)
-    if stated not in get_args(ContextExchange):
-        raise unknown_name(
-            f"unknown exchange {stated!r:.40}",
-            "engine.options.context_exchange",
-            ", ".join(get_args(ContextExchange)),
-        )
+    if p.pp > 1:
+        _check_schedule(schedule or ("interleaved" if virtual > 1 else "1f1b"), p, engine)
     shard = (p.shard or 0) if zero else 0  # without sharded states there is no group of it
     return TrainingPlan(
         tp=p.tp, pp=p.pp, cp=cp, dp=dp, ep=p.ep, etp=etp, sequence_parallel=sequence, zero=zero,
-        shard=shard, virtual_stages=virtual, schedule=schedule, context=stated,
+        shard=shard, virtual_stages=virtual, schedule=schedule,
+        context=_context(scenario, context, engine, shared=cp > 1),
         dispatch=engine.parallel.dispatch,
     ), remarks  # fmt: skip
+
+
+def _context(scenario: Scenario, implied: str, engine: Engine, *, shared: bool) -> ContextExchange:
+    """How context ranks see each other's keys: as stated, as implied, else as the engine does.
+
+    Args:
+        implied: by other fields; "" = by none.
+        shared: there are several context ranks.
+
+    Raises:
+        SilicastError: an unknown way, or one that the engine does not have.
+    """
+    options = scenario.engine.options if scenario.engine is not None else {}
+    offered = engine.parallel.context or get_args(ContextExchange)
+    name = options.get("context_exchange", implied or offered[0])
+    if name not in get_args(ContextExchange):
+        raise unknown_name(
+            f"unknown exchange {name!r:.40}",
+            "engine.options.context_exchange",
+            ", ".join(get_args(ContextExchange)),
+        )
+    if shared and name not in offered:
+        raise unsupported(
+            f"{engine.name} has no exchange {name} of context ranks",
+            "engine.options.context_exchange",
+            " or ".join(offered),
+        )
+    exchange: ContextExchange = name
+    return exchange
+
+
+def _check_schedule(name: str, p: ParallelTable, engine: Engine) -> None:
+    """Raises SilicastError for a schedule that the engine's pipeline does not have."""
+    if not engine.parallel.has_schedule(name):
+        raise unsupported(
+            f"{engine.name} has no schedule {name}",
+            "parallel.schedule" if p.schedule else "parallel.virtual_stages",
+            f"it has {' and '.join(engine.parallel.schedules)}",
+        )
 
 
 def _virtual_stages(p: ParallelTable, layers: int, remarks: list[str]) -> int:

@@ -76,6 +76,41 @@ def test_a_search_does_not_pass_over_what_is_stated(stated: dict[str, Any]) -> N
         best_plan(decode(searched(parallel=stated)))
 
 
+@pytest.mark.parametrize(
+    ("engine", "interleaved", "context"),
+    [("deepspeed", False, "all_to_all"), ("megatron", True, "ring")],
+)
+def test_a_search_offers_what_the_framework_has(
+    engine: str, interleaved: bool, context: str
+) -> None:
+    """DeepSpeed's pipeline holds one chunk a rank, and its context ranks exchange heads."""
+    scenario = searched(engine=engine, cluster={"gpus": 8}, parallel={"pp": 4, "cp": 2})
+    scenario["workload"]["training"] |= {"seq_len": 4096, "global_batch": 4, "recompute": "none"}
+    _, result = best_plan(decode(scenario), finalists=9)
+    assert any(each.plan.virtual_stages > 1 for each in result.finalists) == interleaved
+    assert {each.plan.etp for each in result.finalists} == {1}  # its model has no experts
+    assert {each.plan.context for each in result.finalists} == {context}
+    assert {each.rank.plan.context for each in result.finalists} == {context}
+
+
+@pytest.mark.parametrize(
+    ("parallel", "options", "field"),
+    [
+        ({"pp": 2, "virtual_stages": 2}, {}, "parallel.virtual_stages"),
+        ({"pp": 2, "schedule": "zb_h1"}, {}, "parallel.schedule"),
+        ({"cp": 2}, {"context_exchange": "ring"}, "engine.options.context_exchange"),
+    ],
+)
+def test_what_a_framework_does_not_have_is_refused(
+    parallel: dict[str, Any], options: dict[str, Any], field: str
+) -> None:
+    engine = {"name": "deepspeed", "options": options}
+    with pytest.raises(SilicastError, match="deepspeed has no") as refused:
+        answered(parallel=parallel, engine=engine)
+    assert refused.value.field == field
+    answered(parallel=parallel, engine={**engine, "name": "megatron"})
+
+
 def test_copies_that_share_nothing_have_no_shard_group() -> None:
     wanted = answered(parallel={"dp": 8, "zero": 0})
     assert answered(parallel={"dp": 8, "zero": 0, "shard": 4}).metrics == wanted.metrics
