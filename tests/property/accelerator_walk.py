@@ -96,8 +96,8 @@ class Walk:
             if here in before:
                 last, words = before[here]
                 changed = {i for i in time if last[i] != at[i]}
-                # Further in than the loop that steps, all have run: also those that a last tile, cut
-                # short, leaves a single iteration, or an instance none.
+                # All loops further in than the one that steps have run: also those that a last
+                # tile, cut short, leaves a single iteration, or an instance none.
                 if not moving & (changed | set(range(min(changed), len(outer)))):
                     before[here] = (at, tile)
                     continue
