@@ -227,15 +227,17 @@ def test_a_host_that_is_not_stated_is_between_the_two_kinds(
 def test_a_short_sum_on_an_unstated_host_takes_what_was_learned_of_its_own_paths() -> None:
     """12,638 bytes on three L20 take 10.1 us uncorrected; corrections know stated hosts alone."""
     size = np.array([12_638, 1 << 24])
-    own, unknown = (
+    separate, unknown = (
         collective_times(
             "all_reduce", size, 3, Topology.from_device(find_device("L20"), 3, paths=path), "sglang"
         )
         for path in ("own", "")
     )
     assert unknown.analytic_s is not None
-    assert unknown.analytic_s[0] < own.estimate_s[0] == unknown.estimate_s[0] < unknown.p95_s[0]
-    assert own.estimate_s[1] < unknown.estimate_s[1] == unknown.analytic_s[1]
+    assert (
+        unknown.analytic_s[0] < separate.estimate_s[0] == unknown.estimate_s[0] < unknown.p95_s[0]
+    )
+    assert separate.estimate_s[1] < unknown.estimate_s[1] == unknown.analytic_s[1]
     assert unknown.tiers() == ["cross-device", "analytic"]
 
 

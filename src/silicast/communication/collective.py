@@ -239,13 +239,13 @@ def _within_hosts(
     if topology.turns == 1.0 or topology.host_paths:
         return analytic
     hosts = [replace(call, topology=replace(topology, paths=paths)) for paths in STATED_PATHS]
-    own, shared = (_predicted(host, size, physics, artefact, learned=True) for host in hosts)
-    weights = [each.learned for each in (own, shared) if each.learned is not None]
+    separate, shared = (_predicted(host, size, physics, artefact, learned=True) for host in hosts)
+    weights = [each.learned for each in (separate, shared) if each.learned is not None]
     if not weights:
         return analytic
     before = analytic.estimate_s
-    least = np.minimum(own.estimate_s, shared.estimate_s)
-    estimate = np.clip(before, least, np.maximum(own.estimate_s, shared.estimate_s))
+    least = np.minimum(separate.estimate_s, shared.estimate_s)
+    estimate = np.clip(before, least, np.maximum(separate.estimate_s, shared.estimate_s))
     change = estimate / positive(before)
     return replace(
         analytic,
