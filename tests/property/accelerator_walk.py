@@ -88,7 +88,7 @@ class Walk:
         visited: dict[tuple[int, ...], list[tuple[object, Words]]] = defaultdict(list)
         clock = {t: n for n, t in enumerate(
             sorted({tuple(at[i] for i in time) for at in self._walk(outer)}))}  # fmt: skip
-        moving = {i for i in time if outer[i][1] in tensor.dims}
+        moving = {i for i in time if outer[i][1] in tensor.dims and self._turns(outer[i])}
         for at in self._walk(outer):
             here = tuple(at[i] for i in space)
             now = clock[tuple(at[i] for i in time)]
@@ -96,7 +96,9 @@ class Walk:
             if here in before:
                 last, words = before[here]
                 changed = {i for i in time if last[i] != at[i]}
-                if not changed & moving:
+                # All loops further in than the one that steps have run: also those that a last
+                # tile, cut short, leaves a single iteration, or an instance none.
+                if not moving & (changed | set(range(min(changed), len(outer)))):
                     before[here] = (at, tile)
                     continue
                 new = tile - words if changed <= set(run) and tensor.windows else tile
@@ -105,6 +107,11 @@ class Walk:
             before[here] = (at, tile)
             visited[here].append((now, new))
         return visited
+
+    def _turns(self, loop: tuple[int, str, int, int]) -> bool:
+        """Whether a loop has more than one iteration in the first, whole tile."""
+        _, dim, bound, inner = loop
+        return bound > 1 and inner < self.einsum.bounds[dim]
 
     def _count(self, tensor: EinsumTensor) -> None:
         remaining = [n for n, keep in enumerate(self.batch.keep) if tensor.name in keep]

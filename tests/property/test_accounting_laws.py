@@ -125,6 +125,37 @@ def test_units_on_a_diagonal_share_a_read_by_hand(unit_p: int, unit_r: int, read
     assert Walk(einsum, arch, batch).reads[level, "Inputs"] == reads
 
 
+def columns_cut_short(slots: dict[tuple[int, str], int]) -> tuple[Einsum, MappingBatch]:
+    """M = 2, N = 3, K = 1 with N in two tiles of which the last is cut short."""
+    einsum = matmul(m=2, n=3, k=1)
+    factors = np.ones((len(CHIP.slots), len(einsum.dims), 1))
+    for (slot, dim), turns in slots.items():
+        factors[slot, einsum.dims.index(dim), 0] = turns
+    order = np.tile(np.arange(3, dtype=np.int8)[None, :, None], (len(CHIP.slots), 1, 1))
+    every = frozenset(einsum.names)
+    keep = (every, every, frozenset({"Weights"}), frozenset({"Outputs"}))
+    return einsum, MappingBatch(factors, order, keep)
+
+
+IDLE_CORE = columns_cut_short({(0, "M"): 2, (0, "N"): 2, (1, "N"): 2})
+"""Columns 0, 2 on one core, 1 on the other, which has none in the second step of either row."""
+SINGLE_ITERATION = columns_cut_short({(0, "N"): 2, (2, "M"): 2, (2, "N"): 2})
+"""Columns 0, 1, then 2 alone, for both rows: the innermost loop has one iteration left."""
+
+
+@pytest.mark.parametrize(("case", "level"), [(IDLE_CORE, 0), (SINGLE_ITERATION, 1)])
+def test_a_last_tile_comes_as_often_as_whole_ones_by_hand(
+    case: tuple[Einsum, MappingBatch], level: int
+) -> None:
+    """3 weights for either row: also column 1 or 2, after which no other came to its memory."""
+    einsum, batch = case
+    arch = chip(multicast=False, reduction=False)
+    weights = einsum.names.index("Weights")
+    assert account(einsum, arch, batch).reads[level, weights, 0] == 6
+    assert Walk(einsum, arch, batch).reads[level, "Weights"] == 6
+    assert_equal(einsum, arch, batch)
+
+
 @examples(150)
 @given(splits(exact=True))
 @example(window_in_space(3, 4))
@@ -134,6 +165,8 @@ def test_counts_of_whole_tiles_are_those_of_a_walk(case: tuple[Einsum, MappingBa
 
 @examples(150)
 @given(splits(exact=False), st.booleans())
+@example(IDLE_CORE, False)
+@example(SINGLE_ITERATION, False)
 def test_counts_of_tiles_cut_short_are_those_of_a_walk(
     case: tuple[Einsum, MappingBatch], shared: bool
 ) -> None:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from silicast.accelerator.counting.cost import Objective, objective_value
+from silicast.accelerator.counting.cost import Objective, cost, objective_value
 from silicast.accelerator.counting.einsum import Einsum, conv2d, matmul
-from silicast.accelerator.counting.mapping import Loop, LoopNest
+from silicast.accelerator.counting.mapping import Loop, LoopNest, MappingBatch
 from silicast.accelerator.counting.neighbours import Pair, pair_of
 from silicast.accelerator.design.architecture import Architecture, Compute, FanOut, Memory, Port
 from silicast.accelerator.mapper.constraints import Constraints
 from silicast.accelerator.mapper.enumeration import Best, DesignFamily, counted_mappings
 from silicast.accelerator.mapper.fusion import FusionPlan, fused_cost
-from silicast.accelerator.mapper.fusion_search import _FusionSearch, best_fusion
+from silicast.accelerator.mapper.fusion_search import Fused, _FusionSearch, best_fusion
 from silicast.accelerator.mapper.mapper import best_mapping
 from silicast.core.errors import SilicastError
 from tests.sampling import FULL
@@ -198,6 +199,50 @@ def least_of_all(pair: Pair, chip: Architecture, objective: Objective) -> float:
     return least
 
 
+def nests_of(fusion: Fused, pair: Pair) -> list[tuple[Einsum, LoopNest]]:
+    """What is mapped, of the better way: tiles of a plan, or both as they are."""
+    if fusion.cost is not None and fusion.is_fused:
+        return list(zip(fusion.cost.plan.einsums, fusion.cost.nests, strict=True))
+    return [(pair.first, fusion.apart[0].nest), (pair.second, fusion.apart[1].nest)]
+
+
+def divides(fusion: Fused, pair: Pair) -> bool:
+    """Whether no tile is cut short."""
+    return all(
+        math.prod(loop.bound for loop in nest.loops if loop.dim == dim) == size
+        for einsum, nest in nests_of(fusion, pair)
+        for dim, size in einsum.bounds.items()
+    )
+
+
+def counted_again(fusion: Fused, pair: Pair, chip: Architecture) -> float:
+    """The objective of the better way, counted anew; infinite where a tile does not fit."""
+    (first, one), (second, other) = nests_of(fusion, pair)
+    if fusion.cost is not None and fusion.is_fused:
+        counted = fused_cost(fusion.cost.plan, chip, Constraints(), (one, other))
+        fit = all(phase.fits[0] for phase in counted.phases)
+        energy, cycles = counted.energy_pj, counted.cycles
+    else:
+        parts = [
+            cost(einsum, chip, MappingBatch.from_nest(nest, einsum, chip))
+            for einsum, nest in ((first, one), (second, other))
+        ]
+        fit = all(part.fits[0] for part in parts)
+        energy = sum(float(part.energy_pj[0]) for part in parts)
+        cycles = sum(float(part.cycles[0]) for part in parts)
+    return objective_value(fusion.objective, energy, cycles) if fit else math.inf
+
+
+def test_tiles_cut_short_are_quicker_than_every_mapping_that_divides_by_hand() -> None:
+    """Three columns on two units, once and for three products each: 2 + 6 steps, not 3 + 9."""
+    chip = replace(CHIP, nodes=(*CHIP.nodes, FanOut("array", (2,))))
+    pair = pair_of(matmul(m=1, n=3, k=1), matmul(m=1, n=3, k=3))
+    assert least_of_all(pair, chip, "latency") == 12.0
+    fusion = best_fusion(pair, chip, objective="latency")
+    assert fusion.value == counted_again(fusion, pair, chip) == 8.0
+    assert not divides(fusion, pair)
+
+
 @pytest.mark.parametrize("objective", ["energy", pytest.param("latency", marks=pytest.mark.full)])
 def test_no_plan_is_better_than_the_one_found(objective: Objective) -> None:
     rng = np.random.default_rng(7)
@@ -211,7 +256,11 @@ def test_no_plan_is_better_than_the_one_found(objective: Objective) -> None:
         least = least_of_all(pair, chip, objective)
         # Results that go on cost reads which no search sees: another mapping may have fewer.
         assert fusion.value <= least * (1 + 1e-9) or fusion.bound <= least * (1 + 1e-9)
-        assert fusion.value == pytest.approx(least, rel=0.02)
+        assert fusion.value <= least * 1.02
+        if divides(fusion, pair):
+            assert fusion.value >= least * 0.98
+        else:  # tiles cut short are not among every mapping: what it costs is counted again
+            assert fusion.value == counted_again(fusion, pair, chip)
         assert fusion.bound <= least * (1 + 1e-9)
         solved += 1
         fused += fusion.is_fused

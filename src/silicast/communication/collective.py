@@ -41,11 +41,15 @@ from silicast.core.calibrated import CollectiveCurve
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.core.prediction import Z90, Tier
+from silicast.hardware.cluster import Paths
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import positive
 from silicast.kernels.physics.constants import Physics, load_physics
 from silicast.learning.artefact import Artefact
 from silicast.workload.graphs.op import OpBatch
+
+STATED_PATHS: tuple[Paths, Paths] = ("own", "shared")
+"""Kinds of hosts: with a PCIe path for every pair of devices, and whose pairs take turns."""
 
 
 @final
@@ -208,7 +212,7 @@ def _predicted(
     else:
         taught = None if physics else shipped_curve(call, _shipped_model)
     if taught is None:
-        return analytic
+        return _within_hosts(analytic, call, size, physics, artefact)
     common = constants[""]
     return _corrected(
         analytic,
@@ -218,6 +222,42 @@ def _predicted(
         topology,
         common["log_sd_network_pcie"],
         common["log_sd_per_octave"],
+    )
+
+
+def _within_hosts(
+    analytic: CollectiveTimes,
+    call: CollectiveCall,
+    size: I64,
+    physics: Physics | None,
+    artefact: Artefact | None,
+) -> CollectiveTimes:
+    """No quicker than on hosts with a path for every pair, no slower than on those that share, both
+    as corrected: corrections are learned on hosts that are stated, and this one may not be.
+    """
+    topology = call.topology
+    if topology.turns == 1.0 or topology.host_paths:
+        return analytic
+    hosts = [replace(call, topology=replace(topology, paths=paths)) for paths in STATED_PATHS]
+    separate, shared = (_predicted(host, size, physics, artefact, learned=True) for host in hosts)
+    weights = [each.learned for each in (separate, shared) if each.learned is not None]
+    if not weights:
+        return analytic
+    before = analytic.estimate_s
+    least = np.minimum(separate.estimate_s, shared.estimate_s)
+    estimate = np.clip(before, least, np.maximum(separate.estimate_s, shared.estimate_s))
+    change = estimate / positive(before)
+    return replace(
+        analytic,
+        estimate_s=estimate,
+        p05_s=np.clip(analytic.p05_s * change, analytic.bound_s, estimate),
+        p95_s=analytic.p95_s * change,
+        resource_s={
+            **analytic.resource_s,
+            "latency": np.minimum(analytic.resource_s["latency"], estimate),
+        },
+        learned=np.where(estimate == before, 0.0, np.max(weights, axis=0)),
+        analytic_s=before,
     )
 
 
