@@ -8,7 +8,7 @@ stand beside the prediction on the same kernels.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
@@ -67,15 +67,17 @@ RULES: Mapping[str, Rule | None] = {
 def added_by(rule: Rule | None) -> Iterator[None]:
     """Inside, the errors of a sum of kernels are added by a rule."""
 
-    def by_rule(self: Uncertainty, total: Sum, measured: frozenset[str] = frozenset()) -> object:
+    def by_rule(
+        self: Uncertainty, totals: Sequence[Sum], measured: frozenset[str] = frozenset()
+    ) -> list[ErrorFactors]:
         del measured
-        terms = self.terms(total)
-        return rule(terms) if rule is not None and terms.whole > 0.0 else ErrorFactors()
+        sums = map(self.terms, totals)
+        return [rule(terms) if rule and terms.whole > 0.0 else ErrorFactors() for terms in sums]
 
     if rule is None:
         yield
         return
-    with patch.object(Uncertainty, "factors", by_rule):
+    with patch.object(Uncertainty, "factors_of", by_rule):
         yield
 
 
