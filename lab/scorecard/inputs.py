@@ -29,6 +29,8 @@ ARTEFACTS = ("physics", "learned", "tuning", "held_out")
 PACKAGES = ("silicast", "lab")
 _NUMBERS = {"catalog": CATALOG, "scorecard": HELD_OUT}
 _SUFFIXES = (".json", ".toml")
+HASH_DIGITS = 12
+"""Hex digits of a hash that a summary states: enough to notice a change."""
 
 Groups = dict[str, tuple[str, str]]
 """Folder or package -> hash, and the names in it as :func:`packed` writes them."""
@@ -70,7 +72,7 @@ def observed(files: Iterable[str], modules: Iterable[str], data: Path) -> Inputs
             package = ".".join(module.split(".")[:2])
             code[package].add(module.removeprefix(package).removeprefix(".") or "__init__")
     return Inputs(
-        tables={name: table_hash(data / name) for name in tables},
+        tables={name: table_hash(data / name)[:HASH_DIGITS] for name in tables},
         numbers={folder: _of_numbers(folder, numbers[folder]) for folder in sorted(numbers)},
         code={package: _of_code(package, code[package]) for package in sorted(code)},
     )
@@ -84,7 +86,9 @@ def changes(known: Inputs, data: Path | None) -> Iterator[str]:
     """
     if data is not None:
         yield from (
-            name for name, value in known.tables.items() if table_hash(data / name) != value
+            name
+            for name, value in known.tables.items()
+            if table_hash(data / name)[:HASH_DIGITS] != value
         )
     yield from changed_numbers(known)
     for package, (value, names) in known.code.items():
@@ -160,7 +164,7 @@ def _of_numbers(folder: str, names: Iterable[str]) -> tuple[str, str]:
     root, _, inner = folder.partition("/")
     ordered = sorted(names)
     hashes = [_numbers_hash(_NUMBERS[root] / inner / name) for name in ordered]
-    return content_hash(hashes), packed(ordered)
+    return content_hash(hashes)[:HASH_DIGITS], packed(ordered)
 
 
 @cache
@@ -170,7 +174,7 @@ def _numbers_hash(path: Path) -> str:
 
 def _of_code(package: str, names: Iterable[str]) -> tuple[str, str]:
     ordered = sorted(names)
-    return _modules_hash(package, tuple(ordered)), packed(ordered)
+    return _modules_hash(package, tuple(ordered))[:HASH_DIGITS], packed(ordered)
 
 
 @cache
