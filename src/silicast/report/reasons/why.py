@@ -299,7 +299,8 @@ def time_by_cause(tree: Node) -> list[tuple[str, float]]:
     for leaf in leaves(tree):
         cause, left = cause_of(leaf), float(leaf["exposed_ms"])
         if cause == leaf.get("bound_by"):
-            for name, share in leaf.get("also_bound_by", {}).items():
+            also = leaf.get("also_bound_by", {})  # 0 = nearly as busy, which takes no time
+            for name, share in ((name, share) for name, share in also.items() if share > 0.0):
                 times[name] = times.get(name, 0.0) + share * float(leaf["exposed_ms"])
                 left -= share * float(leaf["exposed_ms"])
         times[cause] = times.get(cause, 0.0) + left
