@@ -299,8 +299,10 @@ def time_by_cause(tree: Node) -> list[tuple[str, float]]:
     for leaf in leaves(tree):
         cause, left = cause_of(leaf), float(leaf["exposed_ms"])
         if cause == leaf.get("bound_by"):
-            also = leaf.get("also_bound_by", {})  # 0 = nearly as busy, which takes no time
-            for name, share in ((name, share) for name, share in also.items() if share > 0.0):
+            also = leaf.get("also_bound_by", {})
+            for name, share in also.items():
+                if share == 0.0:  # nearly as busy as the first: it adds no time
+                    continue
                 times[name] = times.get(name, 0.0) + share * float(leaf["exposed_ms"])
                 left -= share * float(leaf["exposed_ms"])
         times[cause] = times.get(cause, 0.0) + left
