@@ -287,6 +287,7 @@ class Slowing:
         self._time_s = np.atleast_1d(time_s)
         self._known: dict[int, F64] = {}
         self._of_one: dict[int, float] = {}
+        self._exact: dict[float, tuple[Device, Any]] = {}
 
     def longer(self, position: int, rows: I64) -> F64:
         """How many times as long some rows take at a step of :data:`CLOCKS`."""
@@ -311,6 +312,18 @@ class Slowing:
             ratio = slow_s / float(self._time_s[0])
             self._of_one[position] = min(max(ratio, 1.0), 1.0 / CLOCKS[position])
         return self._of_one[position]
+
+    def exactly(self, share: float) -> tuple[Device, Any]:
+        """The device at a share of the clock, also between two of :data:`CLOCKS`, and what the
+        kernels take there; shape (n,), of a batch of numbers a number.
+        """
+        if share not in self._exact:
+            slow = self._device.at_clock(share * self.clock_hz)
+            slow_s, fast_s = self._at(self._batch, slow), self._time_s
+            clocked_s = fast_s if not self._batch.numbers else float(fast_s[0])
+            slow_s = xp.minimum(xp.maximum(slow_s, clocked_s), clocked_s / share)
+            self._exact[share] = slow, slow_s
+        return self._exact[share]
 
     def device(self, position: int) -> Device:
         """The device at a step of :data:`CLOCKS`."""
@@ -353,11 +366,20 @@ class Use:
         built: the clock of the work on the board as it was built, over that on this one.
         dynamic_w: a place in :data:`CLOCKS`, rows -> watts beyond what the board draws while it
             waits, as if it had no limit.
+        built_w: the same of rows at the clock that the board was built for; None = between two of
+            :data:`CLOCKS`, up to 2 % off where watts bend there.
     """
 
-    def __init__(self, device: Device, built: float, dynamic_w: Callable[[int, I64], F64]) -> None:
+    def __init__(
+        self,
+        device: Device,
+        built: float,
+        dynamic_w: Callable[[int, I64], F64],
+        built_w: Callable[[I64], F64] | None = None,
+    ) -> None:
         board_ = silicon(device)
         self._dynamic_w = dynamic_w
+        self._built_w = built_w or self._between
         self._limit_w, self._static_w = most_w(device), waiting_w(device)
         self._room_w = most_w(board_) - waiting_w(board_)
         self._built = min(built, 1.0)
@@ -370,9 +392,9 @@ class Use:
         return used
 
     def _at_built(self, rows: I64) -> F64:
-        """At the clock that the board was built for."""
-        if self._built >= 1.0:
-            return self._dynamic_w(0, rows)
+        return self._dynamic_w(0, rows) if self._built >= 1.0 else self._built_w(rows)
+
+    def _between(self, rows: I64) -> F64:
         below = step_below(self._built)
         fast, slow = (self._dynamic_w(each, rows) for each in (below, below + 1))
         weight = float(weight_of(below, self._built))  # type: ignore[arg-type]
@@ -420,7 +442,11 @@ def held_share(
             watts = dynamic_w(analysis, batch, slowing.device(position), longer_s)
             return watts[rows]
 
-        used = Use(device, built, dynamic).used
+        def built_w(rows: I64) -> F64:
+            watts = dynamic_w(analysis, batch, *slowing.exactly(built))
+            return watts[rows]
+
+        used = Use(device, built, dynamic, built_w).used
     elif xp.all_of(draw.core_w + draw.memory_w <= current.limit_w - current.idle_w):
         return xp.full_like(seconds, 1.0)
     share = clock_share(current, draw.core_w, draw.memory_w, slowing.longer, used)
@@ -448,7 +474,10 @@ def _held_share_of_one(
         longer_s: Any = seconds * slowing.longer_of_one(position)
         return dynamic_w(analysis, batch, slowing.device(position), longer_s)
 
-    by_energy = Use(device, built, dynamic).used if beyond_own(device) else None
+    def built_w(rows: I64) -> Any:  # noqa: ARG001 - there is one
+        return dynamic_w(analysis, batch, *slowing.exactly(built))
+
+    by_energy = Use(device, built, dynamic, built_w).used if beyond_own(device) else None
 
     def used(position: int) -> float:
         return 0.0 if by_energy is None else float(by_energy(position, ONE_ROW))
