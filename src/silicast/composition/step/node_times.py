@@ -20,7 +20,12 @@ from silicast.hardware.device import Device
 from silicast.kernels.implementation import KernelTimes
 from silicast.kernels.limits import Also, also_bound_by, bound_by
 from silicast.kernels.physics.constants import load_physics
-from silicast.kernels.physics.energy import above_static_at, above_static_j, dynamic_w
+from silicast.kernels.physics.energy import (
+    above_static_at,
+    above_static_j,
+    dynamic_w,
+    most_above_static_w,
+)
 from silicast.kernels.physics.held_clock import beyond_own
 from silicast.kernels.physics.power import drawn
 from silicast.kernels.row_devices import RowDevices
@@ -512,7 +517,8 @@ class NodeTimes:
         return above_static_j
 
     def kernels_j(self, counts: F64) -> F64:
-        """The same of all executions in each state, shape (n,).
+        """The same of all executions in each state, shape (n,); on average no more than the
+        board's power limit leaves while kernels run.
 
         Args:
             counts: of the graph's nodes, how often each runs.
@@ -522,7 +528,10 @@ class NodeTimes:
                 whole, states = self._whole
                 self._kernels_j = np.take(whole.kernels_j(counts), states)
             else:
-                self._kernels_j = rows_summed(self.above_static_j * counts[:, None])
+                kernels_j = rows_summed(self.above_static_j * counts[:, None])
+                busy_s = rows_summed(self.time_s * counts[:, None])
+                most_w = most_above_static_w(self.device)
+                self._kernels_j = np.minimum(kernels_j, most_w * busy_s)
         return self._kernels_j
 
     @cached_property

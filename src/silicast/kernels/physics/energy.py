@@ -142,7 +142,8 @@ def kernel_energy(times: KernelTimes, batch: OpBatch, device: Device) -> KernelE
 
 def above_static_j(times: KernelTimes, batch: OpBatch, device: Device) -> F64 | None:
     """Joules of kernels beyond what the board draws while it waits, shape (n,), without the
-    interval of :func:`kernel_energy`; None where there is no power model.
+    interval of :func:`kernel_energy`; None where there is no power model. As if the board had no
+    limit: its limit is on the mean of what runs, see :func:`most_above_static_w`.
     """
     counted = times.analysis.energy_j
     if counted is not None:
@@ -168,8 +169,7 @@ def _above_static_j(
 ) -> F64:
     seconds, work = times.estimate_s, actions(times.analysis, batch.variant, device)
     free_w = _free_power(current, work, seconds, device, cache_per_s)
-    power = xp.minimum(free_w, current.limit_w)
-    above_static_j: F64 = power * seconds - current.static_w * seconds
+    above_static_j: F64 = free_w * seconds - current.static_w * seconds
     return above_static_j
 
 
@@ -212,6 +212,13 @@ def most_w(device: Device) -> float:
     if device.structure is not None:
         return math.inf if device.power_cap_w is None else device.power_cap_w
     return energies(device, "gemm", Variant("fp32")).limit_w
+
+
+def most_above_static_w(device: Device) -> float:
+    """What kernels that follow each other draw at most on average, beyond what the board draws
+    while it waits, watts; infinite where nothing limits it.
+    """
+    return most_w(device) - waiting_w(device) if applies_to(device) else math.inf
 
 
 def model_log_sd(device: Device, waiting_share: float) -> float:
