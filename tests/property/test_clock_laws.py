@@ -243,6 +243,22 @@ def test_more_of_anything_never_makes_a_whole_model_slower(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "limit_w"), [("H100", 250.0), ("A100", 150.0), ("L40S", 120.0), ("L4", 40.0)]
+)
+def test_a_pass_whose_clock_a_limit_lowers_draws_nearly_that_limit(
+    name: str, limit_w: float
+) -> None:
+    """Kernels above the limit make up for those below it; gaps between kernels draw less."""
+    case = {
+        "task": "inference", "model": "Llama-3.1-8B", "device": name,
+        "workload": {"batch": 32, "input_len": 1024, "output_len": 64},
+        "limits": {"power_w": limit_w},
+    }  # fmt: skip
+    power_w = silicast.predict(case)["power_w"].estimate
+    assert 0.95 * limit_w <= power_w <= limit_w
+
+
+@pytest.mark.parametrize(
     ("name", "m", "n", "k"),
     [
         ("RTX 4090", 14, 291, 1024), ("RTX 4090", 1, 131, 962), ("RTX 3090", 2, 443, 944),
