@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -161,6 +161,13 @@ def collective_times(
     return collective_times if change is None else _changed(collective_times, change)
 
 
+def _moved(times: CollectiveTimes, estimate_s: F64, **changes: Any) -> CollectiveTimes:
+    """Times with another estimate, of which latency is no larger a part than the whole."""
+    latency_s = np.minimum(times.resource_s["latency"], estimate_s)
+    resource_s = {**times.resource_s, "latency": latency_s}
+    return replace(times, estimate_s=estimate_s, resource_s=resource_s, **changes)
+
+
 def _changed(times: CollectiveTimes, change: MeasuredChange) -> CollectiveTimes:
     """Times with a user's corrections; the error that is left is independent at each size."""
     estimate = np.maximum(times.estimate_s * exp_fixed(change.log_ratio), times.bound_s)
@@ -170,15 +177,11 @@ def _changed(times: CollectiveTimes, change: MeasuredChange) -> CollectiveTimes:
     weight = change.weight
     current = np.sqrt(weight * after + (1.0 - weight) * np.maximum(before, after))
     spread = exp_fixed(Z90 * current)
-    return replace(
+    return _moved(
         times,
-        estimate_s=estimate,
+        estimate,
         p05_s=np.maximum(estimate / spread, times.bound_s),
         p95_s=estimate * spread,
-        resource_s={
-            **times.resource_s,
-            "latency": np.minimum(times.resource_s["latency"], estimate),
-        },
         shared_log_sd={},
         independent_log_sd=current,
         calibrated=weight,
@@ -247,15 +250,11 @@ def _within_hosts(
     least = np.minimum(separate.estimate_s, shared.estimate_s)
     estimate = np.clip(before, least, np.maximum(separate.estimate_s, shared.estimate_s))
     change = estimate / positive(before)
-    return replace(
+    return _moved(
         analytic,
-        estimate_s=estimate,
+        estimate,
         p05_s=np.clip(analytic.p05_s * change, analytic.bound_s, estimate),
         p95_s=analytic.p95_s * change,
-        resource_s={
-            **analytic.resource_s,
-            "latency": np.minimum(analytic.resource_s["latency"], estimate),
-        },
         learned=np.where(estimate == before, 0.0, np.max(weights, axis=0)),
         analytic_s=before,
     )
@@ -318,15 +317,11 @@ def _corrected(
     faded = apart * apart + np.maximum(before - variance, 0.0)
     current = np.sqrt(weight * left + (1.0 - weight) * faded)
     spread = exp_fixed(Z90 * np.sqrt(variance + current * current))
-    return replace(
+    return _moved(
         analytic,
-        estimate_s=estimate,
+        estimate,
         p05_s=np.maximum(estimate / spread, analytic.bound_s),
         p95_s=estimate * spread,
-        resource_s={
-            **analytic.resource_s,
-            "latency": np.minimum(analytic.resource_s["latency"], estimate),
-        },
         shared_log_sd=shared,
         independent_log_sd=current,
         learned=weight,
