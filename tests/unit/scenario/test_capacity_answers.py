@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import silicast
 from silicast.app.commands.capacity import capacity_scenario
 from silicast.app.serve_flags import ServeFlags
 from silicast.core.errors import SilicastError
@@ -283,3 +284,20 @@ def test_one_that_fills_a_limit_alone_names_a_degree_with_room() -> None:
     carried = [each.metrics["max_rate_per_s"].estimate for each in (narrow, wide)]
     assert carried[1] > 2.0 * carried[0]
     assert not any("hardly any load" in each for each in wide.warnings)
+
+
+@pytest.mark.parametrize("engine", ["trtllm", "vllm"])
+def test_clients_that_are_carried_keep_the_objective_when_served(engine: str) -> None:
+    """Served alike: as many requests, by an engine that is launched for as many clients."""
+    base = {"engine": engine, "device": "MI300X", "model": "Qwen3-0.6B"}
+    lengths, slo = {"input_len": 2048, "output_len": 32}, {"ttft_p99_ms": 108.3}
+    traffic = {**lengths, "arrival": {"kind": "closed", "concurrency": 1}}
+    work = {"objective": "max_concurrency", "slo": slo, "traffic": traffic}
+    carried = silicast.predict(task="capacity", workload=work, **base)["max_concurrency"].estimate
+
+    def first_ms(clients: float) -> float:
+        arrival = {"kind": "closed", "concurrency": int(clients)}
+        served = silicast.predict(task="serving", workload={**lengths, "arrival": arrival}, **base)
+        return served["ttft_p99_ms"].estimate
+
+    assert first_ms(carried) <= slo["ttft_p99_ms"] < first_ms(carried + 1.0)

@@ -20,7 +20,7 @@ from silicast.scenario.answers.serving.serving_checks import objective_remarks
 from silicast.scenario.answers.serving.simulated import Simulated
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolving.fleets import fleet_of
-from silicast.scenario.resolving.traffic import OPEN_REQUESTS, traffic_of
+from silicast.scenario.resolving.traffic import OPEN_REQUESTS, REQUESTS_PER_CLIENT, traffic_of
 from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.workloads import ArrivalTable, CapacityWorkload, ServingWorkload
 from silicast.serving.capacity.capacity import (
@@ -45,7 +45,8 @@ from silicast.serving.traffic.requests import Requests
 
 REQUESTS = 400
 """Of a run with clients where a scenario states no number; more where there are more of them."""
-PER_CLIENT = 10
+LAUNCHES = 3
+"""How often clients are counted anew on engines that are launched for the clients counted last."""
 SHORT = 5.0
 """Answer times that requests arrive for, below which a warning names it."""
 LOWER = 1.02
@@ -185,14 +186,16 @@ class CapacitySearch:
         """The fleet of another scenario, launched for the same requests."""
         return fleet_of(scenario, self._expected())[0]
 
-    def _expected(self) -> Expected:
-        """What the engines are launched for: prompts as long as these, at any load."""
+    def _expected(self, clients: int = 0) -> Expected:
+        """What the engines are launched for: prompts as long as these, at any load, or from so
+        many clients.
+        """
         traffic = self.work.traffic
         if traffic.arrival.kind != "trace":
             alone = ArrivalTable("closed", concurrency=1)
             traffic = _with(traffic, arrival=alone, requests=traffic.requests or REQUESTS)
         requests = self._requests(traffic)
-        return Expected(int(requests.input_tokens.max()), 0, requests.longest_tokens)
+        return Expected(int(requests.input_tokens.max()), clients, requests.longest_tokens)
 
     def _on(self, fleet: Fleet, traffic: Requests) -> TrafficLoads:
         return TrafficLoads(traffic, fleet.simulation, self._objective, count=self._count)
@@ -229,7 +232,9 @@ class CapacitySearch:
         if self.work.objective == "max_concurrency" and arrival.kind != "trace":
             traffic = _with(traffic, arrival=ArrivalTable("closed", concurrency=1))
         if self.work.objective == "max_concurrency" and traffic.arrival.kind != "trace":
-            count = traffic.requests or max(PER_CLIENT * self._most_clients(traffic), REQUESTS)
+            count = traffic.requests or max(
+                REQUESTS_PER_CLIENT * self._most_clients(traffic), REQUESTS
+            )
             traffic = _with(traffic, requests=count)
         self._stated = traffic
         return self._requests(traffic)
@@ -246,7 +251,8 @@ class CapacitySearch:
         return max(users_that_fit(self._fleet.specs, one.longest_tokens), 1)
 
     def _count(self, clients: int) -> int:
-        return self.work.traffic.requests or max(PER_CLIENT * clients, 100)
+        """Requests of a run with clients: as many as `serve` simulates for them."""
+        return self.work.traffic.requests or REQUESTS_PER_CLIENT * clients
 
     def _search(self) -> CarriedLoad:
         if self.work.objective == "max_concurrency":
@@ -358,17 +364,18 @@ class CapacitySearch:
         return replace(loads, requests=loads.requests.first(count // COARSE), tried={})
 
     def _most_users(self) -> CarriedLoad:
-        loads, specs = self._loads, self._fleet.specs
-        most = max(users_that_fit(specs, self._longest), 1)
-        bracket = loads.most(
-            lambda clients: loads.of_clients(int(clients)),
-            min(8.0, most),
-            least=1.0,
-            most=float(most),
-            whole=True,
-        )
+        """The most clients of engines that are launched for so many."""
+        bracket = self._users_of(8.0)
+        for _ in range(LAUNCHES if self._launched_for_traffic else 0):
+            fleet = fleet_of(self._scenario, self._expected(int(bracket.carried)))[0]
+            if [spec.limits for spec in fleet.specs] == [s.limits for s in self._fleet.specs]:
+                break
+            self._fleet, self._loads = fleet, self._on(fleet, self._loads.requests)
+            bracket = self._users_of(bracket.carried or 1.0)
         if not bracket.carried:
             return self._none()
+        loads, specs = self._loads, self._fleet.specs
+        most = max(users_that_fit(specs, self._longest), 1)
         limited = "objective"
         if math.isinf(bracket.broken):
             together = (
@@ -378,6 +385,23 @@ class CapacitySearch:
             limited = "sequences" if full else "kv_cache"
         clients = int(bracket.carried)
         return CarriedLoad(bracket, loads.of_clients(clients), self._fleet, limited)
+
+    def _users_of(self, start: float) -> Bracket:
+        loads = self._loads
+        most = max(users_that_fit(self._fleet.specs, self._longest), 1)
+        return loads.most(
+            lambda clients: loads.of_clients(int(clients)),
+            min(start, most),
+            least=1.0,
+            most=float(most),
+            whole=True,
+        )
+
+    @property
+    def _launched_for_traffic(self) -> bool:
+        """Whether limits of an engine follow from how many clients there are."""
+        tables = (pool.deployment.engine.serving for pool in self._fleet.pools)
+        return any(table is not None and table.launch is not None for table in tables)
 
     def _none(self) -> CarriedLoad:
         """Nothing is carried: the nearest is one request at a time."""
