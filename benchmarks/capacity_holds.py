@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import silicast
-from silicast.scenario.answers.serving.answerer import prepared
+from silicast.scenario.answers.serving.answerer import PreparedServing, prepared
 from silicast.scenario.decode import decode
 from silicast.serving.capacity.objective import LatencyObjective
 from silicast.serving.statistics.records import Records
@@ -82,8 +82,12 @@ def question(draw: random.Random) -> Tree:
     }
 
 
-def served(asked: Tree, load: float, seed: int) -> Records:
-    """The run that ``serve`` makes of the traffic at a load."""
+def as_served(asked: Tree, load: float, seed: int) -> PreparedServing:
+    """What ``serve`` makes of the traffic at a load, not run yet.
+
+    Raises:
+        SilicastError: the stated plan does not start; ``capacity`` takes the smallest that does.
+    """
     work = asked["workload"]
     users = work["objective"] == "max_concurrency"
     arrival = (
@@ -93,7 +97,12 @@ def served(asked: Tree, load: float, seed: int) -> Records:
     )
     tree = {**asked, "task": "serving", "seed": seed}
     traffic = {**work["traffic"], "arrival": arrival, "slo": work["slo"]}
-    return prepared(decode({**tree, "workload": traffic})).served.simulate()
+    return prepared(decode({**tree, "workload": traffic}))
+
+
+def served(asked: Tree, load: float, seed: int) -> Records:
+    """The run that ``serve`` makes of the traffic at a load."""
+    return as_served(asked, load, seed).served.simulate()
 
 
 def verdict(asked: Tree, load: float) -> tuple[bool, list[bool]]:
@@ -110,6 +119,7 @@ def answered(number: int) -> Tree:
         begun = time.process_time()
         try:
             asked = question(draw)
+            as_served(asked, 1.0, FIRST_SEED)
             answer = silicast.predict(asked)
         except silicast.SilicastError:
             continue
