@@ -131,6 +131,12 @@ class Requests:
             lora=None if self.lora is None else self.lora[:count],
         )
 
+    def has_lengths_of(self, other: Requests) -> bool:
+        """Whether prompts and outputs are as long as those of another traffic, one by one."""
+        return np.array_equal(self.input_tokens, other.input_tokens) and np.array_equal(
+            self.output_tokens, other.output_tokens
+        )
+
     def from_clients(self, clients: int) -> Requests:
         """The same from so many clients, each of whom waits for its answers."""
         nothing = np.zeros(len(self), dtype=np.int64)

@@ -47,6 +47,8 @@ REQUESTS = 400
 """Of a run with clients where a scenario states no number; more where there are more of them."""
 LAUNCHES = 3
 """How often clients are counted anew on engines that are launched for the clients counted last."""
+DRAWS = (2, 8)
+"""Fewest and most draws of random lengths by which a number of clients is judged."""
 SHORT = 5.0
 """Answer times that requests arrive for, below which a warning names it."""
 LOWER = 1.02
@@ -304,12 +306,13 @@ class CapacitySearch:
         start = min(rates(burst)["requests_per_s"], most)
         bracket = coarse.most(coarse.at_rate, start, least=LEAST_RATE, most=most, factor=1.5)
         loads = self._loads = self._long_enough(alone, bracket.carried, most)
-        if bracket.carried and loads.requests.steady and math.isfinite(bracket.broken):
-            bracket = self._steady_edge(bracket.carried, most)
-        elif bracket.carried and loads.requests is not coarse.requests:
+        longer, steady = loads.requests is not coarse.requests, loads.requests.steady
+        if bracket.carried and longer and not (steady and math.isfinite(bracket.broken)):
             bracket = loads.most(
                 loads.at_rate, bracket.carried, least=LEAST_RATE, most=most, factor=1.1
             )
+        if bracket.carried and steady and math.isfinite(bracket.broken):
+            bracket = self._steady_edge(bracket.carried, most)
         if not bracket.carried:
             return self._none()
         rate = bracket.carried
@@ -374,6 +377,7 @@ class CapacitySearch:
             bracket = self._users_of(bracket.carried or 1.0)
         if not bracket.carried:
             return self._none()
+        bracket = self._kept_by_draws(bracket)
         loads, specs = self._loads, self._fleet.specs
         most = max(users_that_fit(specs, self._longest), 1)
         limited = "objective"
@@ -385,6 +389,23 @@ class CapacitySearch:
             limited = "sequences" if full else "kv_cache"
         clients = int(bracket.carried)
         return CarriedLoad(bracket, loads.of_clients(clients), self._fleet, limited)
+
+    def _kept_by_draws(self, bracket: Bracket) -> Bracket:
+        """The most clients, no more than carried, with whom several draws of random lengths keep
+        the objective together: the few requests of one draw tell little of a quantile.
+        """
+        clients, shown = int(bracket.carried), self._loads.requests
+        count = min(max(OF_MEANS // self._count(clients), DRAWS[0]), DRAWS[1])
+        draws = [self._drawn(self._loads, len(shown), 1 + number) for number in range(count)]
+        if draws[0].requests.has_lengths_of(shown):
+            return bracket
+        while clients > 1:
+            runs = [draw.run_whole(draw.of_clients(clients)) for draw in draws]
+            if not self._objective.broken(*runs):
+                break
+            clients = min(clients - 1, int(clients * (1.0 - TOLERANCE)))
+        reduced = clients < bracket.carried
+        return Bracket(float(clients), clients + 1.0) if reduced else bracket
 
     def _users_of(self, start: float) -> Bracket:
         loads = self._loads
