@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from silicast.report.deploy.launcher import launcher_of, options_name, options_of
+from silicast.formats.server_launches.launcher import launcher_of
+from silicast.report.deploy.launcher import options_name, options_of
 from silicast.report.deploy.target import yaml_text
 from silicast.scenario.answers.serving.launch_plan import LaunchPlan
 
