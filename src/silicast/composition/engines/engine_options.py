@@ -58,6 +58,7 @@ Further switches go to the policy as they are (:data:`POLICY_SWITCHES`); the pag
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -72,6 +73,7 @@ from silicast.composition.engines.engine import (
 )
 from silicast.core.errors import SilicastError, unsupported
 from silicast.core.naming import near
+from silicast.kernels.physics.constants import load_physics
 
 DISPATCHERS = {"all_to_all": "all_to_all", "kernel": "kernel"}
 """Collectives, or a kernel that sends a token once to each rank or node (DeepEP, HybridEP)."""
@@ -389,6 +391,10 @@ def _unpriced(engine: Engine, value: Any) -> Engine:
         raise SilicastError(
             f"expected a list of names, found {value!r:.40}", field="engine.options.unpriced"
         )
+    if engine.kind == "serving":
+        each = load_physics("training").default["unpriced_log_sd"]
+        log_sd = math.hypot(engine.release_log_sd, each * math.sqrt(len(value)))
+        return msgspec.structs.replace(engine, release_log_sd=log_sd)
     return _trained(engine, "unpriced", value)
 
 

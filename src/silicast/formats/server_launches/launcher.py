@@ -5,6 +5,7 @@ commands are written (:mod:`silicast.report.deploy`) and read
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from msgspec.structs import replace
@@ -66,6 +67,39 @@ class DynamoWorker(Strict, frozen=True):
     flags: dict[str, str] = {}
 
 
+class ReadFlags(Strict, frozen=True):
+    """``[reads]``: how a command that starts a server is read.
+
+    Attributes:
+        starts: words behind which a server's arguments stand; not_servers: first arguments of what
+            else the program does; images: of containers that start it.
+        config: flags that name a file of further options; config_wins: over flags.
+        aliases: of a flag, without hyphens before it -> its name.
+        negates: a flag that is on or off is turned off as ``--no-NAME``.
+        options: flags that ``engine.options`` has by their own names; those of a table with dots.
+        renamed: likewise by another name; negated: set where the option is false.
+        usual: of a flag -> values that say nothing.
+        variables: of the environment that are options.
+        spreads_experts: of a flag -> values by which experts are spread over all ranks.
+        earlier: flags of other releases, as recalled.
+    """
+
+    starts: tuple[tuple[str, ...], ...]
+    images: tuple[str, ...]
+    options: tuple[str, ...]
+    not_servers: tuple[str, ...] = ()
+    aliases: dict[str, str] = {}
+    renamed: dict[str, str] = {}
+    negated: dict[str, str] = {}
+    usual: dict[str, tuple[str, ...]] = {}
+    variables: tuple[str, ...] = ()
+    config: tuple[str, ...] = ()
+    config_wins: bool = False
+    negates: bool = False
+    spreads_experts: dict[str, tuple[str, ...]] = {}
+    earlier: tuple[str, ...] = ()
+
+
 class Launcher(Strict, frozen=True):
     """A file of ``catalog/launchers``.
 
@@ -83,6 +117,7 @@ class Launcher(Strict, frozen=True):
     image: str
     flags: dict[str, str]
     known: KnownFlags
+    reads: ReadFlags
     switches: dict[str, tuple[str, ...]] = {}
     roles: dict[str, tuple[str, ...]] = {}
     kv_dtypes: dict[str, str] = {}
@@ -94,6 +129,21 @@ class Launcher(Strict, frozen=True):
     experts_over_all_ranks: bool = False
     tp_counts_groups: bool = False
 
+    def flag_of(self, option: str) -> str:
+        """The flag that states an option of ``engine.options``; "" = none does.
+
+        >>> launcher_of("trtllm").flag_of("max_batch_size"), launcher_of("vllm").flag_of("x")
+        ('--max_batch_size', '')
+        """
+        theirs = (self.reads.renamed | self.reads.negated).items()
+        wanted = [option.replace("_", "-"), *(flag for flag, ours in theirs if ours == option)]
+        spelled = {flag.removeprefix("--").replace("_", "-"): flag for flag in self.known.flags}
+        for name in wanted:
+            head, dot, rest = name.partition(".")
+            if name in spelled or (dot and head in spelled):
+                return f"{spelled[head]}{dot}{rest.replace('-', '_')}"
+        return ""
+
 
 def launcher_of(engine: str) -> Launcher:
     """The launcher of an engine.
@@ -101,13 +151,19 @@ def launcher_of(engine: str) -> Launcher:
     Raises:
         SilicastError: there is none.
     """
-    engines = []
-    for path in catalog_files("launchers", ".toml"):
-        launcher = read_table(path, Launcher, PAGE)
-        if launcher.engine == engine:
-            return launcher
-        engines.append(launcher.engine)
-    raise unsupported(f"{engine} has no files to deploy", "engine", f"one of {', '.join(engines)}")
+    known = {launcher.engine: launcher for launcher in launchers()}
+    if engine not in known:
+        raise unsupported(
+            f"{engine} has no files to deploy", "engine", f"one of {', '.join(known)}"
+        )
+    return known[engine]
+
+
+@functools.cache
+def launchers() -> tuple[Launcher, ...]:
+    """All of them."""
+    files = catalog_files("launchers", ".toml")
+    return tuple(read_table(path, Launcher, PAGE) for path in files)
 
 
 def dynamo_launcher(engine: str) -> Launcher:

@@ -5,19 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.engines.switches import choose, is_switch
 from silicast.core.errors import SilicastError, unsupported
 from silicast.formats.server_launches.launcher import Launcher, launcher_of
 from silicast.scenario.answers.serving.launch_plan import LaunchPlan, PoolLaunch
 
 PORT = 8000
+UNPRICED = "unpriced"
+"""Of options: names of switches that were not priced, whose values nobody has here."""
 
 
 def options_of(pool: PoolLaunch, launcher: Launcher) -> dict[str, Any]:
     """What a server is told in a file beside its flags; {} = it needs none."""
     if launcher.options is None:
         return {}
-    groups = launcher.options.attention_dp if pool.attention_dp > 1 else {}
-    return launcher.options.roles.get(pool.role, {}) | groups
+    told: dict[str, Any] = dict(launcher.options.roles.get(pool.role, {}))
+    told |= launcher.options.attention_dp if pool.attention_dp > 1 else {}
+    for name, value in _in_file(pool, launcher).items():
+        table, _, inner = name.rpartition(".")
+        told |= {table: {**told.get(table, {}), inner: value}} if table else {name: value}
+    return told
 
 
 def options_name(pool: PoolLaunch) -> str:
@@ -36,6 +44,7 @@ def arguments_of(pool: PoolLaunch, launcher: Launcher, folder: str = "") -> list
         SilicastError: the engine cannot be told a degree, a format or an option.
     """
     _check_degrees(pool, launcher)
+    _check_release(pool, launcher)
     total = pool.tp * pool.attention_dp if launcher.tp_counts_groups else pool.tp
     values: dict[str, Any] = {
         "tp": total,
@@ -73,7 +82,7 @@ def arguments_of(pool: PoolLaunch, launcher: Launcher, folder: str = "") -> list
             )
         words += launcher.roles.get(pool.role, ())
     words += _options(pool, launcher, words)
-    unknown = [w for w in words if w.startswith("--") and w not in launcher.known.flags]
+    unknown = [w for w in words if w.startswith("--") and not _is_known(w, launcher)]
     if unknown:
         raise SilicastError(
             f"{', '.join(unknown)}: no flag of {launcher.engine} {launcher.version}",
@@ -162,11 +171,25 @@ def _check_degrees(pool: PoolLaunch, launcher: Launcher) -> None:
     known = {*launcher.flags, *launcher.switches}
     if launcher.options and launcher.options.attention_dp:
         known.add("attention_dp")
+        if pool.attention_dp > 1 and pool.tp > 1:
+            raise unsupported(
+                f"{launcher.engine} attends in one group or in groups of one rank, not in "
+                f"{pool.attention_dp} of {pool.tp}",
+                "parallel.attention_dp",
+                f"attention_dp = {ranks} with tp = 1, or attention_dp = 1",
+            )
     if pool.attention_dp > 1 and "attention_dp" not in known:
         raise unsupported(
             f"{launcher.engine} {launcher.version} has no flag of groups of attention",
             "parallel.attention_dp",
         )
+
+
+def _check_release(pool: PoolLaunch, launcher: Launcher) -> None:
+    """Refuses switches that the release for which files are written does not have."""
+    engine = find_engine(pool.engine)
+    version = launcher.version.partition(" ")[0]
+    choose(engine, {n: v for n, v in pool.options.items() if is_switch(engine, n)}, version)
 
 
 def _kv_dtype(pool: PoolLaunch, launcher: Launcher) -> str | None:
@@ -182,16 +205,40 @@ def _kv_dtype(pool: PoolLaunch, launcher: Launcher) -> str | None:
 def _options(pool: PoolLaunch, launcher: Launcher, stated: list[str]) -> list[str]:
     """Further options of the engine; the limits among them are stated as they were predicted."""
     words = list[str]()
+    in_file = _in_file(pool, launcher)
     for name, value in pool.options.items():
-        flag = f"--{name.replace('_', '-')}"
-        if name.isupper() or flag in stated:
+        flag = launcher.flag_of(name)
+        if name.isupper() or name in in_file or flag in stated:
             continue
-        if flag not in launcher.known.flags:
+        if name == UNPRICED or not flag:
             raise unsupported(
-                f"{launcher.engine} {launcher.version} has no flag {flag}", f"engine.options.{name}"
+                f"{launcher.engine} {launcher.version} has no flag --{name.replace('_', '-')}",
+                f"engine.options.{name}",
             )
-        if value is False:
-            words.append(f"--no-{name.replace('_', '-')}")
-            continue
-        words += [flag] if value is True else [flag, str(value)]
+        if name in launcher.reads.negated.values():
+            words += [] if value else [flag]
+        elif value is False:
+            words += [f"--no-{flag.removeprefix('--')}"] if launcher.reads.negates else []
+        elif isinstance(value, list):
+            words += [flag, *map(str, value)]
+        else:
+            words += [flag] if value is True else [flag, str(value)]
     return words
+
+
+def _is_known(flag: str, launcher: Launcher) -> bool:
+    """Whether the package has a flag, or turns it off."""
+    flag = flag.partition(".")[0]
+    on = f"--{flag.removeprefix('--no-')}" if launcher.reads.negates else flag
+    return flag in launcher.known.flags or on in launcher.known.flags
+
+
+def _in_file(pool: PoolLaunch, launcher: Launcher) -> dict[str, Any]:
+    """Options that only a file of options states."""
+    if launcher.options is None:
+        return {}
+    return {
+        name: value
+        for name, value in pool.options.items()
+        if name.replace("_", "-") in launcher.reads.options and not launcher.flag_of(name)
+    }
