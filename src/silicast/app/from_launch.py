@@ -10,6 +10,7 @@ from silicast.core.errors import SilicastError
 
 Tree = dict[str, Any]
 _TABLES = ("parallel", "precision", "cluster")
+_NOT_SHOWN = ("not used: ", "read as a launch", "device: ")
 _WHOLE = ("speculative", "lora", "pools")
 
 
@@ -23,7 +24,7 @@ def launched_by(path: Path) -> Tree:
 
     scenario, remarks = read_server_launch(path)
     for remark in remarks:
-        if not remark.startswith(("not used: ", "read as ")):
+        if not remark.startswith(_NOT_SHOWN):
             warn(f"{path.name}: {remark}")
     return scenario
 
@@ -47,6 +48,8 @@ def with_launch(scenario: Tree, launched: Tree, path: Path) -> Tree:
             file=str(path),
             hint=f"leave --engine out, or give a launch of {table['name']}",
         )
+    if "device" in launched and not _same_device(str(scenario["device"]), launched["device"]):
+        warn(f"{path.name} asks for nodes of {launched['device']}, not of {scenario['device']}")
     result = dict(scenario)
     if "engine" in launched:
         options = {**theirs.get("options", {}), **table.get("options", {})}
@@ -65,6 +68,12 @@ def with_launch(scenario: Tree, launched: Tree, path: Path) -> Tree:
         if name in launched:
             result.setdefault(name, launched[name])
     return result
+
+
+def _same_device(asked: str, theirs: str) -> bool:
+    from silicast.hardware.catalog import find_device
+
+    return find_device(asked).name == theirs
 
 
 def _engine_of_pools(launched: Tree) -> Tree:

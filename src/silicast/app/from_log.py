@@ -29,11 +29,15 @@ def with_log(scenario: dict[str, Any], path: Path) -> dict[str, Any]:
         )
     if log.version:
         table.setdefault("version", log.version)
-    options = {**log.options, **table.get("options", {})}
+    theirs: dict[str, Any] = dict(log.options)
+    if log.quantization:
+        theirs["quantization"] = log.quantization
+    options = {**theirs, **table.get("options", {})}
     result = {**scenario, "engine": {**table, "name": log.engine, "options": options}}
     if log.tp > 1:
         result["parallel"] = {"tp": log.tp, **scenario.get("parallel", {})}
-    formats = {"weights": log.dtype} if log.dtype in ("float16", "float32") else {}
+    # 16 bits are what activations have beside quantised weights too
+    formats = {"weights": log.dtype} if log.dtype == "float32" else {}
     formats |= {"kv_cache": log.kv_dtype} if log.kv_dtype else {}
     if formats:
         result["precision"] = {**formats, **scenario.get("precision", {})}

@@ -99,9 +99,12 @@ def _walk(node: Any, above: _Above, given: Mapping[str, str]) -> Iterator[Server
         return
     above = _with(node, above)
     yield from _started(node, above, given)
+    apart = isinstance(node.get("prefill"), dict) and "decode" not in node
     for name, each in node.items():
         if isinstance(each, dict | list):
-            inner = replace(above, names=(*above.names[-8:], str(name)))
+            # who states prefill apart decodes in the rest
+            role = ("decode",) if apart and name != "prefill" else ()
+            inner = replace(above, names=(*above.names[-8:], *role, str(name)))
             yield from _walk(each, inner, given)
 
 

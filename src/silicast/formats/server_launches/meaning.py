@@ -12,6 +12,12 @@ from silicast.formats.fields import Fields, listed_names
 from silicast.formats.server_launches.arguments import Opener, arguments_of, known_flags
 from silicast.formats.server_launches.commands import ServerCommand
 from silicast.formats.server_launches.drafts import lora_of, speculative_of
+from silicast.formats.server_launches.host_caches import (
+    CONNECTOR,
+    OF_HOST_CACHES,
+    TRANSFERS,
+    in_host_memory,
+)
 from silicast.formats.server_launches.launcher import Launcher
 from silicast.formats.shell_script import unresolved
 from silicast.workload.models.lookup import find_model
@@ -21,8 +27,6 @@ Tree = dict[str, Any]
 _LEAVES_AS_IT_IS = ("auto", "none", "None", "")
 _HALF = ("bfloat16", "float16", "half", "bf16", "fp16")
 _CACHES = {"bfloat16": "bf16", "float16": "fp16", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8_e5m2"}
-CONNECTOR = "kv_connector"
-TRANSFERS = "kv-transfer-config"
 _OF_ROLES = (
     f"{TRANSFERS}.kv-role",
     "cache-transceiver-config.backend",
@@ -76,6 +80,7 @@ def server_of(command: ServerCommand, opened: Opener, file: str) -> tuple[Tree, 
         options.pop(CONNECTOR, None)  # a pool with a role has one
         if tree["role"] == "prefill":
             options.pop("async_scheduling", None)  # nor does it decode beside anything
+    options |= in_host_memory(fields, command, options, tree["parallel"])
     options |= _variables(command, launcher, file, remarks)
     if nodes := _nodes(fields, launcher, tree["parallel"]):
         tree["cluster"] = {"gpus_per_node": nodes}
@@ -111,7 +116,7 @@ def closed_remarks(values: Tree, launcher: Launcher, file: str, remarks: list[st
                 else "write the value into the file",
             )
         del values[name]
-        remarks.append(f"--{name}: its value {shown!r} is left to the shell")
+        remarks.append(f"not used: --{name}, whose value {shown!r} is left to the shell")
 
 
 def _model(fields: Fields, file: str) -> tuple[str, ModelConfig | None]:
@@ -219,7 +224,7 @@ def _variables(command: ServerCommand, launcher: Launcher, file: str, remarks: l
     effects, options = effects_of(launcher.engine), dict[str, Any]()
     groups: dict[str, list[str]] = {}
     for name, value in {**command.variables, **command.environment}.items():
-        effect = effects.effect(name)
+        effect = NOTHING if name in OF_HOST_CACHES else effects.effect(name)
         if name in launcher.reads.variables:
             if unresolved(value):
                 raise SilicastError(

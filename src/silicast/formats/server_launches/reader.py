@@ -11,7 +11,8 @@ from typing import Any
 from silicast.core.errors import SilicastError
 from silicast.formats.server_launches.commands import ServerCommand, commands_of_script
 from silicast.formats.server_launches.containers import commands_in, documents_of
-from silicast.formats.server_launches.meaning import CONNECTOR, refuse_role, server_of
+from silicast.formats.server_launches.host_caches import CONNECTOR
+from silicast.formats.server_launches.meaning import refuse_role, server_of
 from silicast.formats.source import Source, table_of
 from silicast.formats.training_configs.device_name import device_named
 from silicast.formats.training_configs.reader import Stated

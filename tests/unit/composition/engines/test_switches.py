@@ -124,7 +124,8 @@ def test_options_of_ours_that_mean_the_same() -> None:
         ("vllm", {"VLLM_FLASH_ATTN_VERSION": 2}, "0.19", ["0.19", "0.15"]),
         ("vllm", {"VLLM_FLASH_ATTN_VERSION": 2, "VLLM_ATTENTION_BACKEND": "FLASHINFER"}, "0.11",
          ["VLLM_FLASH_ATTN_VERSION", "VLLM_ATTENTION_BACKEND"]),
-        ("vllm", {"kv_connector": "NixlConnector"}, "", ["pools"]),
+        ("vllm", {"kv_connector": "MultiConnector"}, "", ["pools", "kv_offloading_size"]),
+        ("vllm", {"kv_connector": "OffloadingConnector"}, "", ["kv_offloading_size"]),
         ("sglang", {"moe_runner_backend": "triton"}, "0.4.7", ["0.4.7", "0.5.3"]),
     ],
 )  # fmt: skip
