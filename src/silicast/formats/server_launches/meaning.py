@@ -145,12 +145,13 @@ def _parallel(
     ep = fields.count(flags["ep"], default=1) if "ep" in flags else 1
     groups = fields.count(flags.get("attention_dp", "data-parallel-size"), default=1)
     experts = model is None or model.moe is not None
+    apart = [_flag(each) for each in launcher.switches.get("attention_dp", ())]
+    in_groups = [each for each in apart if fields.flag(each)]
     degrees = {"tp": tp, "pp": pp}
     if launcher.options is not None and fields.flag("enable-attention-dp"):
         degrees |= {"tp": 1, "attention_dp": tp}
     elif launcher.tp_counts_groups and groups > 1:
-        apart = [_flag(each) for each in launcher.switches.get("attention_dp", ())]
-        if any(fields.flag(each) for each in apart):
+        if in_groups:
             if tp % groups:
                 raise fields.error(f"{tp} does not divide by {groups} groups", flags["tp"])
             degrees |= {"tp": tp // groups, "attention_dp": groups}
@@ -179,7 +180,7 @@ def _said(fields: Fields, name: str) -> str:
     """A value as text; "none" where the flag is not there."""
     if not fields.has(name):
         return "none"
-    value = fields.values[name]
+    value = fields.get(name)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
