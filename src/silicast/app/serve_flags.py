@@ -29,7 +29,7 @@ class ServeFlags:
             or an engine that answers in one pass.
     """
 
-    model: str = ""
+    model: str | None = None
     device: str
     rate: float | None = None
     concurrency: int | None = None

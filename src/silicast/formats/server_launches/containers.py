@@ -111,7 +111,8 @@ def _walk(node: Any, above: _Above, given: Mapping[str, str]) -> Iterator[Server
 def _with(node: Mapping[str, Any], above: _Above) -> _Above:
     """What a table adds to those around it."""
     changes: dict[str, Any] = {}
-    deploy = node.get("deploy") if isinstance(node.get("deploy"), dict) else {}
+    stated = node.get("deploy")
+    deploy: Mapping[str, Any] = stated if isinstance(stated, dict) else {}
     for table in (node, deploy):
         for name in _REPLICAS:
             count = table.get(name)
@@ -124,9 +125,9 @@ def _with(node: Mapping[str, Any], above: _Above) -> _Above:
         if _PRODUCT.search(str(key)):
             changes["device"] = str(value)
     for name in ("modelArtifacts", "model"):
-        table = node.get(name)
-        if isinstance(table, dict) and isinstance(table.get("name"), str):
-            changes["model"] = table["name"]
+        named = node.get(name)
+        if isinstance(named, dict) and isinstance(named.get("name"), str):
+            changes["model"] = named["name"]
     metadata = node.get("metadata")
     names = [node.get("name"), metadata.get("name") if isinstance(metadata, dict) else None]
     names += [node.get("subComponentType")]
@@ -180,7 +181,7 @@ def _started(
     node: Mapping[str, Any], above: _Above, given: Mapping[str, str]
 ) -> Iterator[ServerCommand]:
     """Servers of a table that is a container."""
-    image = node.get("image") if isinstance(node.get("image"), str) else ""
+    image = node["image"] if isinstance(node.get("image"), str) else ""
     start = [*_words(node.get("entrypoint")), *_words(node.get("command"))]
     words = [*start, *_words(node.get("args"))]
     environment = {**given, **above.environment}
