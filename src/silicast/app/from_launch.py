@@ -20,9 +20,9 @@ def launched_by(path: Path) -> Tree:
     Raises:
         SilicastError: the file starts no server, or several that are not alike.
     """
-    from silicast.formats.server_launches import read_server_launch
+    from silicast.scenario.reading.launched import launched_servers
 
-    scenario, remarks = read_server_launch(path)
+    scenario, remarks = launched_servers(path)
     for remark in remarks:
         if not remark.startswith(_NOT_SHOWN):
             warn(f"{path.name}: {remark}")
@@ -70,10 +70,10 @@ def with_launch(scenario: Tree, launched: Tree, path: Path) -> Tree:
     return result
 
 
-def _same_device(asked: str, theirs: str) -> bool:
+def _same_device(device: str, theirs: str) -> bool:
     from silicast.hardware.catalog import find_device
 
-    return find_device(asked).name == theirs
+    return find_device(device).name == theirs
 
 
 def _engine_of_pools(launched: Tree) -> Tree:

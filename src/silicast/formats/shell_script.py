@@ -462,7 +462,7 @@ class _ScriptReader:
         """The words of a command that has ``outer`` variables for itself, and of those that a shell
         in it would run.
         """
-        words, own = list[str](), dict(outer)
+        words, assigned = list[str](), dict(outer)
         for token in tokens:
             if not isinstance(token, Assignment):
                 words += self.fields(token)
@@ -471,17 +471,17 @@ class _ScriptReader:
             if words:  # behind the program's name it is an argument
                 words.append(f"{token.name}={value}")
             else:
-                own[token.name] = value
+                assigned[token.name] = value
         words = long_names(words)
         self.count(words)
-        if own:
-            self.assigned[tuple(words)] = own
+        if assigned:
+            self.assigned[tuple(words)] = assigned
         yield words
         inner = " ".join(words[1:]) if words[:1] == ["eval"] else script_in(words)
         before = words[: words.index(inner)] if inner and words[0] in LAUNCHERS else []
         if inner and nested < MOST_NESTED:
             for command in commands(inner):
-                for each in self.expanded(command.tokens, nested + 1, own):
+                for each in self.expanded(command.tokens, nested + 1, assigned):
                     yield [*before, *each]
 
     def fields(self, word: Word) -> list[str]:

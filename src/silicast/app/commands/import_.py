@@ -13,7 +13,7 @@ from silicast.app.flags import key_values
 from silicast.core.errors import SilicastError
 
 if TYPE_CHECKING:
-    from silicast.formats.scenario_readers import ScenarioReader
+    from silicast.scenario.reading.scenario_readers import ScenarioReader
 
 
 def import_(
@@ -82,14 +82,14 @@ def _described_by(files: list[Path], output: Path) -> ScenarioReader | None:
     """What reads the files as a scenario, if one is asked for and they describe one."""
     if output.suffix.casefold() != ".json":
         return None
-    from silicast.formats.scenario_readers import reader_of
+    from silicast.scenario.reading.scenario_readers import reader_of
 
     return reader_of(*files)
 
 
 def _refuse_suffix(files: list[Path], output: Path) -> None:
     """Raises SilicastError where the files describe a scenario, and ``output`` cannot be one."""
-    from silicast.formats.scenario_readers import reader_of
+    from silicast.scenario.reading.scenario_readers import reader_of
 
     if output.suffix.casefold() != ".json" and (reader := reader_of(*files)) is not None:
         raise SilicastError(

@@ -52,13 +52,11 @@ option                        values               what it does
 ``unpriced``                  a list of names      switches that cost an unknown time: wider
 ============================= ==================== =============================================
 
-Further switches go to the policy as they are (:data:`POLICY_SWITCHES`); the page of each policy in
-:mod:`silicast.serving.engines` says what they mean.
+Further switches go to the policy (:data:`POLICY_SWITCHES`): see :mod:`silicast.serving.engines`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -71,9 +69,9 @@ from silicast.composition.engines.engine import (
     ServingTable,
     StatePoolTable,
 )
+from silicast.composition.engines.unpriced import less_certain
 from silicast.core.errors import SilicastError, unsupported
 from silicast.core.naming import near
-from silicast.kernels.physics.constants import load_physics
 
 DISPATCHERS = {"all_to_all": "all_to_all", "kernel": "kernel"}
 """Collectives, or a kernel that sends a token once to each rank or node (DeepEP, HybridEP)."""
@@ -391,11 +389,9 @@ def _unpriced(engine: Engine, value: Any) -> Engine:
         raise SilicastError(
             f"expected a list of names, found {value!r:.40}", field="engine.options.unpriced"
         )
-    if engine.kind == "serving":
-        each = load_physics("training").default["unpriced_log_sd"]
-        log_sd = math.hypot(engine.release_log_sd, each * math.sqrt(len(value)))
-        return msgspec.structs.replace(engine, release_log_sd=log_sd)
-    return _trained(engine, "unpriced", value)
+    if engine.kind != "serving":
+        return _trained(engine, "unpriced", value)
+    return less_certain(engine, len(value))
 
 
 def _one_of(name: str, field: str, values: Mapping[str, Any]) -> Callable[[Engine, Any], Engine]:

@@ -82,24 +82,24 @@ def arguments_of(
 def _named(launcher: Launcher, words: Sequence[str]) -> tuple[list[tuple[str, str]], str]:
     """Flags with their values, and the argument that stands alone."""
     positional = ""
-    rest: list[str] = []
+    tail: list[str] = []
     for word in words:
         match = _SHORT.fullmatch(word)
         if match and (name := launcher.reads.aliases.get(match[1])):
             inner = f".{match[3]}" if match[2] == "." else ""
             value = match[3] if match[2] == "=" else match[4]
-            rest += [f"--{name}{inner}", *([value] if value else [])]
+            tail += [f"--{name}{inner}", *([value] if value else [])]
         else:
-            rest.append(word)
-    kept: list[str] = []
-    for at, word in enumerate(rest):
-        before = rest[at - 1] if at else ""
+            tail.append(word)
+    remaining: list[str] = []
+    for at, word in enumerate(tail):
+        before = tail[at - 1] if at else ""
         is_free = not before.startswith("--") or "=" in before or _stands_alone(before, word)
-        if not positional and is_free and not word.startswith("-") and not _continues(rest, at):
+        if not positional and is_free and not word.startswith("-") and not _continues(tail, at):
             positional = word
         else:
-            kept.append(word)
-    return list(options(kept).items()), positional
+            remaining.append(word)
+    return list(options(remaining).items()), positional
 
 
 def _stands_alone(flag: str, word: str) -> bool:
@@ -117,7 +117,7 @@ def _flag(launcher: Launcher, name: str) -> str:
 
     Its own name is returned where no flag is meant.
     """
-    head, dot, rest = name.replace("_", "-").partition(".")
+    head, dot, tail = name.replace("_", "-").partition(".")
     known = known_flags(launcher)
     head = launcher.reads.aliases.get(head, head)
     if head not in known and head.startswith("no-"):
@@ -125,7 +125,7 @@ def _flag(launcher: Launcher, name: str) -> str:
     if head not in known and len(head) > 3:
         begun = sorted({launcher.reads.aliases.get(e, e) for e in known if e.startswith(head)})
         head = begun[0] if len(begun) == 1 else head
-    return f"{head}{dot}{rest}"
+    return f"{head}{dot}{tail}"
 
 
 def known_flags(launcher: Launcher) -> frozenset[str]:

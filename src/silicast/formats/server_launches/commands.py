@@ -30,8 +30,8 @@ class ServerCommand:
         arguments: the words behind those that start the engine.
         environment: variables that it certainly has; variables: that it may have, of the shell.
         version: release of the engine, by its image or package; "" = not said.
-        name: of the service or container; said: further words that may tell its role.
-        replicas: servers alike; devices: that it is given, 0 = not said.
+        name: of the service or container; hints: further words that may tell its role.
+        replicas: servers alike; devices: that it is given, 0 = not hints.
         device: a name of its devices; files: that stand beside it, by name.
     """
 
@@ -41,7 +41,7 @@ class ServerCommand:
     variables: Mapping[str, str] = field(default_factory=dict)
     version: str = ""
     name: str = ""
-    said: str = ""
+    hints: str = ""
     replicas: int = 1
     devices: int = 0
     device: str = ""
@@ -51,24 +51,24 @@ class ServerCommand:
 def command_in(words: Sequence[str]) -> ServerCommand | None:
     """The server that words start, if they start one.
 
-    >>> found = command_in(["env", "A=1", "vllm", "serve", "org/model", "-tp", "2"])
-    >>> found.launcher.engine, found.arguments, dict(found.environment)
+    >>> server = command_in(["env", "A=1", "vllm", "serve", "org/model", "-tp", "2"])
+    >>> server.launcher.engine, server.arguments, dict(server.environment)
     ('vllm', ('org/model', '-tp', '2'), {'A': '1'})
     >>> words = "docker run -e X=1 --gpus 2 vllm/vllm-openai:v0.11.0 --model org/model"
-    >>> found = command_in(words.split())
-    >>> found.version, found.arguments, found.devices
+    >>> server = command_in(words.split())
+    >>> server.version, server.arguments, server.devices
     ('0.11.0', ('--model', 'org/model'), 2)
     """
     for launcher in launchers():
         for start in launcher.reads.starts:
             if (at := _position(words, start)) is not None:
-                rest = words[at + len(start) :]
-                other = rest[:1] and rest[0] in launcher.reads.not_servers
-                return None if other else _found(launcher, words[:at], rest)
+                tail = words[at + len(start) :]
+                other = tail[:1] and tail[0] in launcher.reads.not_servers
+                return None if other else _command_of(launcher, words[:at], tail)
     for launcher in launchers():
         for at, word in enumerate(words):
             if is_image(launcher, word) and starts_server(launcher):
-                return _found(launcher, words[: at + 1], words[at + 1 :])
+                return _command_of(launcher, words[: at + 1], words[at + 1 :])
     return None
 
 
@@ -91,20 +91,20 @@ def commands_of_script(text: str, given: Mapping[str, str]) -> tuple[list[Server
         command = command_in(words)
         if command is None:
             continue
-        own = script.assigned.get(tuple(words), {})
+        assigned = script.assigned.get(tuple(words), {})
         version = command.version or installed.get(packages[command.launcher.engine], "")
-        used = {name for word in (*words, *own.values()) for name in _USES.findall(word)}
+        used = {name for word in (*words, *assigned.values()) for name in _USES.findall(word)}
         turns = [len(script.looped[name]) for name in used if name in script.looped]
         port = port_of(command.arguments)
         commands.append(
             replace(
                 command,
-                environment={**own, **command.environment},
+                environment={**assigned, **command.environment},
                 variables={k: v for k, v in script.variables.items() if isinstance(v, str)},
                 version=version,
-                said=" ".join((command.said, roles.get(port, ""), _role_of_port(script, port))),
+                hints=" ".join((command.hints, roles.get(port, ""), _role_of_port(script, port))),
                 replicas=max([1, *turns]),
-                devices=command.devices or _visible(own),
+                devices=command.devices or _visible(assigned),
                 files=script.files,
             )
         )
@@ -136,7 +136,7 @@ def release_in(word: str) -> str:
 
 
 def port_of(arguments: Sequence[str]) -> str:
-    """The port that arguments name; "" = the engine's own."""
+    """The port that arguments name; "" = the engine's assigned."""
     for word, following in _pairs(arguments):
         if word == "--port":
             return following
@@ -159,7 +159,9 @@ def _position(words: Sequence[str], start: Sequence[str]) -> int | None:
     return None
 
 
-def _found(launcher: Launcher, before: Sequence[str], arguments: Sequence[str]) -> ServerCommand:
+def _command_of(
+    launcher: Launcher, before: Sequence[str], arguments: Sequence[str]
+) -> ServerCommand:
     """A command by the words before and behind what starts it."""
     environment: dict[str, str] = {}
     devices, name, version = 0, "", ""
@@ -184,7 +186,7 @@ def _found(launcher: Launcher, before: Sequence[str], arguments: Sequence[str]) 
         environment,
         version=version,
         name=name,
-        said=name,
+        hints=name,
         devices=devices or _visible(environment),
     )
 
@@ -195,7 +197,7 @@ def _assignment(word: str) -> dict[str, str]:
 
 
 def _docker_devices(word: str) -> int:
-    """Devices by the value of docker's ``--gpus``; 0 = all, or not said."""
+    """Devices by the value of docker's ``--gpus``; 0 = all, or not hints."""
     word = word.strip("\"'")
     if word.isdigit():
         return int(word)
@@ -212,15 +214,15 @@ def _visible(environment: Mapping[str, str]) -> int:
 
 def _roles_by_comment(text: str) -> dict[str, str]:
     """Port of a command -> the comment above its line."""
-    found: dict[str, str] = {}
+    comments: dict[str, str] = {}
     comment = ""
     for line in text.splitlines():
         if line.lstrip().startswith("#"):
             comment = line
         elif match := re.search(r"--port[ =](\S+)", line):
-            found[match[1]] = comment
+            comments[match[1]] = comment
             comment = ""
-    return found
+    return comments
 
 
 def _role_of_port(script: Script, port: str) -> str:

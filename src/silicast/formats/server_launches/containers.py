@@ -1,7 +1,7 @@
 """Servers that containers start: docker compose, Kubernetes and what builds on it.
 
 A table that has an image or a command is a container, wherever it stands; what stands above it says
-how many there are, its devices, and files. No kind of object has rules of its own.
+how many there are, its devices, and files. No kind of object has rules of its launcher.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OF_PODS = re.compile(r"\$\(([A-Za-z_]\w*)\)")
 _PRODUCT = re.compile(r"gpu\.product|gke-accelerator|gpu-model|gpu\.type|instance-type")
 _REPLICAS = ("replicas", "minReplicas", "scale")
 _ADDED = "VLLM_ADDITIONAL_ARGS"
-"""Further arguments of the command that KServe's own templates state."""
+"""Further arguments of the command that KServe's launcher templates state."""
 _SHELLS = frozenset(("sh", "bash"))
 
 
@@ -159,7 +159,7 @@ def _text(value: Any) -> str:
 
 
 def _devices(resources: Any) -> int:
-    """Devices of one container; 0 = not said."""
+    """Devices of one container; 0 = not hints."""
     if not isinstance(resources, dict):
         return 0
     for name in ("limits", "requests"):
@@ -186,27 +186,27 @@ def _started(
     words = [*start, *_words(node.get("args"))]
     environment = {**given, **above.environment}
     words = [_OF_PODS.sub(lambda m: environment.get(m[1], m[0]), word) for word in words]
-    own = next((each for each in launchers() if image and is_image(each, image)), None)
+    launcher = next((each for each in launchers() if image and is_image(each, image)), None)
     added = above.environment.get(_ADDED)
-    if own is not None and not words and added is not None:
+    if launcher is not None and not words and added is not None:
         words = ["vllm", "serve", above.model, *shlex.split(added)]
-    if not words and own is None:
+    if not words and launcher is None:
         return
-    if own is not None and command_in(words) is None and not _is_shell(words):
+    if launcher is not None and command_in(words) is None and not _is_shell(words):
         stated = _words(node.get("entrypoint")) or ("args" in node and _words(node.get("command")))
-        if stated or not starts_server(own):
+        if stated or not starts_server(launcher):
             return
         words = [image, *words]
-    found, _ = commands_of_script(quoted(words), environment)
-    for each in found:
-        said = " ".join((*above.names[-6:], str(image)))
+    servers, _ = commands_of_script(quoted(words), environment)
+    for each in servers:
+        hints = " ".join((*above.names[-6:], str(image)))
         yield replace(
             each,
             environment={**above.environment, **each.environment},
             variables={},
             version=each.version or release_in(image),
             name=next((n for n in reversed(above.names) if n not in _NO_NAMES), ""),
-            said=f"{each.said} {said}",
+            hints=f"{each.hints} {hints}",
             replicas=above.replicas * each.replicas,
             devices=each.devices or above.devices,
             device=above.device,

@@ -6,8 +6,7 @@ from typing import Any
 
 from silicast.core.errors import SilicastError
 from silicast.formats.fields import Fields
-from silicast.workload.models.lookup import find_model
-from silicast.workload.models.model import ModelConfig
+from silicast.formats.server_launches.model_facts import ModelFacts, ModelLookup
 
 Tree = dict[str, Any]
 _METHODS = {
@@ -28,7 +27,7 @@ _DRAFTER = ("model", "speculative-model", "speculative-model-dir", "draft-model"
 
 
 def speculative_of(
-    engine: str, fields: Fields, model: ModelConfig | None, remarks: list[str]
+    engine: str, fields: Fields, model: ModelFacts | None, lookup: ModelLookup, remarks: list[str]
 ) -> Tree:
     """Table ``speculative`` of the flags, {} where nothing is drafted.
 
@@ -49,7 +48,7 @@ def speculative_of(
     if not method:
         method = "ngram" if drafter in ("[ngram]", "ngram") else "draft"
     kind = "mtp" if method.endswith("_mtp") else _METHODS.get(method)
-    if kind == "eagle" and not drafter and model is not None and model.mtp_layers:
+    if kind == "eagle" and not drafter and model is not None and model.drafts:
         kind = "mtp"
     field = "--speculative-config" if engine == "vllm" else "--speculative-algorithm"
     if kind is None:
@@ -72,7 +71,9 @@ def speculative_of(
     table: Tree = {"method": kind, "k": k}
     if isinstance(tokens, int) and tokens > k + 1 and branches not in (None, 1):
         table["tree"] = tokens
-    if isinstance(drafter, str) and (kind == "draft" or (kind == "eagle" and _is_known(drafter))):
+    if isinstance(drafter, str) and (
+        kind == "draft" or (kind == "eagle" and lookup(drafter) is not None)
+    ):
         table["draft"] = drafter
     elif isinstance(drafter, str) and kind == "eagle":
         remarks.append(f"{drafter[:80]} drafts: taken as one layer of the model")
@@ -90,11 +91,3 @@ def lora_of(fields: Fields) -> Tree:
 
 def _first(fields: Fields, names: tuple[str, ...]) -> Any:
     return fields.get(*(f"{table}.{name}" for table in _TABLES for name in names))
-
-
-def _is_known(name: str) -> bool:
-    try:
-        find_model(name)
-    except SilicastError:
-        return False
-    return True

@@ -139,9 +139,9 @@ class Launcher(Strict, frozen=True):
         wanted = [option.replace("_", "-"), *(flag for flag, ours in theirs if ours == option)]
         spelled = {flag.removeprefix("--").replace("_", "-"): flag for flag in self.known.flags}
         for name in wanted:
-            head, dot, rest = name.partition(".")
+            head, dot, tail = name.partition(".")
             if name in spelled or (dot and head in spelled):
-                return f"{spelled[head]}{dot}{rest.replace('-', '_')}"
+                return f"{spelled[head]}{dot}{tail.replace('-', '_')}"
         return ""
 
 

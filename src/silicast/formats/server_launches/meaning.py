@@ -19,9 +19,8 @@ from silicast.formats.server_launches.host_caches import (
     in_host_memory,
 )
 from silicast.formats.server_launches.launcher import Launcher
+from silicast.formats.server_launches.model_facts import ModelFacts, ModelLookup
 from silicast.formats.shell_script import unresolved
-from silicast.workload.models.lookup import find_model
-from silicast.workload.models.model import ModelConfig
 
 Tree = dict[str, Any]
 _LEAVES_AS_IT_IS = ("auto", "none", "None", "")
@@ -36,7 +35,9 @@ _OF_ROLES = (
 """Flags that a server with a role has, and that change nothing else that is modelled."""
 
 
-def server_of(command: ServerCommand, opened: Opener, file: str) -> tuple[Tree, list[str]]:
+def server_of(
+    command: ServerCommand, opened: Opener, file: str, lookup: ModelLookup
+) -> tuple[Tree, list[str]]:
     """The part of a scenario that a command states, and remarks.
 
     Returns:
@@ -47,12 +48,12 @@ def server_of(command: ServerCommand, opened: Opener, file: str) -> tuple[Tree, 
         SilicastError: a value of a flag that changes the run is left to the shell, or is wrong.
     """
     launcher, reads = command.launcher, command.launcher.reads
-    said = arguments_of(launcher, command.arguments, opened, file)
+    given = arguments_of(launcher, command.arguments, opened, file)
     remarks = [
         f"--{short}: read as --{flag}, which alone begins so"
-        for short, flag in said.abbreviated.items()
+        for short, flag in given.abbreviated.items()
     ]
-    values = {**said.values}
+    values = {**given.values}
     closed_remarks(values, launcher, file, remarks)
     usual = {
         name
@@ -60,14 +61,14 @@ def server_of(command: ServerCommand, opened: Opener, file: str) -> tuple[Tree, 
         if str(value) in (*_LEAVES_AS_IT_IS, *reads.usual.get(name, ()))
     }
     fields = Fields({n: v for n, v in values.items() if n not in usual}, file=file, loose=True)
-    model, served = _model(fields, file)
+    model, served = _model(fields, file, lookup)
     tree: Tree = {"model": model}
     options: Tree = {}
     tree["parallel"] = _parallel(fields, launcher, served, remarks)
     if precision := _precision(fields, remarks):
         tree["precision"] = precision
     for name, table in (
-        ("speculative", speculative_of(launcher.engine, fields, served, remarks)),
+        ("speculative", speculative_of(launcher.engine, fields, served, lookup, remarks)),
         ("lora", lora_of(fields)),
     ):
         if table:
@@ -119,8 +120,8 @@ def closed_remarks(values: Tree, launcher: Launcher, file: str, remarks: list[st
         remarks.append(f"not used: --{name}, whose value {shown!r} is left to the shell")
 
 
-def _model(fields: Fields, file: str) -> tuple[str, ModelConfig | None]:
-    """The model's name, by which its configuration is found, and the model where it is known."""
+def _model(fields: Fields, file: str, lookup: ModelLookup) -> tuple[str, ModelFacts | None]:
+    """The model's name, by which its configuration is roles, and the model where it is known."""
     name = fields.text("model-path", default="")
     if not name:
         raise SilicastError(
@@ -128,15 +129,13 @@ def _model(fields: Fields, file: str) -> tuple[str, ModelConfig | None]:
         )
     named = fields.text("served-model-name", default="").split()
     for each in (name, name.rstrip("/").rpartition("/")[2], *named):
-        try:
-            return each, find_model(each)
-        except SilicastError:
-            continue
+        if (facts := lookup(each)) is not None:
+            return each, facts
     return name, None
 
 
 def _parallel(
-    fields: Fields, launcher: Launcher, model: ModelConfig | None, remarks: list[str]
+    fields: Fields, launcher: Launcher, model: ModelFacts | None, remarks: list[str]
 ) -> Tree:
     """Degrees; one that is 1 is left out."""
     flags = {name: _flag(flag) for name, flag in launcher.flags.items()}
@@ -144,7 +143,7 @@ def _parallel(
     pp = fields.count(flags["pp"], default=1)
     ep = fields.count(flags["ep"], default=1) if "ep" in flags else 1
     groups = fields.count(flags.get("attention_dp", "data-parallel-size"), default=1)
-    experts = model is None or model.moe is not None
+    experts = model is None or model.has_experts
     apart = [_flag(each) for each in launcher.switches.get("attention_dp", ())]
     in_groups = [each for each in apart if fields.flag(each)]
     degrees = {"tp": tp, "pp": pp}
@@ -167,7 +166,7 @@ def _parallel(
     spreads += [
         name
         for name, values in launcher.reads.spreads_experts.items()
-        if _said(fields, name) in values and experts
+        if _text_of(fields, name) in values and experts
     ]
     if spreads:
         ep = degrees["tp"] * degrees.get("attention_dp", 1)
@@ -176,7 +175,7 @@ def _parallel(
     return {name: degree for name, degree in degrees.items() if degree != 1}
 
 
-def _said(fields: Fields, name: str) -> str:
+def _text_of(fields: Fields, name: str) -> str:
     """A value as text; "none" where the flag is not there."""
     if not fields.has(name):
         return "none"
@@ -195,7 +194,7 @@ def _precision(fields: Fields, remarks: list[str]) -> Tree:
     elif dtype in _HALF:
         remarks.append(f"--dtype {dtype}: 16 bits, as the checkpoint's activations are taken")
     elif dtype:
-        raise fields.error(f"expected one of {', '.join(_HALF)}, float32, found {dtype!r}", "dtype")
+        raise fields.error(f"expected one of {', '.join(_HALF)}, float32, roles {dtype!r}", "dtype")
     return precision
 
 
@@ -262,14 +261,14 @@ def _role(fields: Fields, command: ServerCommand) -> str:
     if not moves:
         return ""
     values = [word for word in command.arguments if not word.startswith(("-", "{"))]
-    words = [*command.said.split(), *values]
-    found = {
+    words = [*command.hints.split(), *values]
+    roles = {
         role
         for word in words
         for role, other in (("prefill", "decode"), ("decode", "prefill"))
         if role in word.casefold() and other not in word.casefold()
     }
-    return found.pop() if len(found) == 1 else ""
+    return roles.pop() if len(roles) == 1 else ""
 
 
 def _nodes(fields: Fields, launcher: Launcher, parallel: Mapping[str, int]) -> int:
@@ -287,15 +286,15 @@ def _nodes(fields: Fields, launcher: Launcher, parallel: Mapping[str, int]) -> i
 def _devices(command: ServerCommand, tree: Tree) -> list[str]:
     """A remark where a server is given another number of devices than its degrees ask for."""
     parallel = tree["parallel"]
-    asked = 1
+    needed = 1
     for name in ("tp", "pp", "attention_dp", "dp"):
-        asked *= parallel.get(name, 1)
+        needed *= parallel.get(name, 1)
     given = command.devices
-    if not given or given == asked or (given < asked and "cluster" in tree):
+    if not given or given == needed or (given < needed and "cluster" in tree):
         return []
-    if given < asked:
-        return [f"it is given {given} devices and asks for {asked}: it would not start"]
-    return [f"it is given {given} devices and uses {asked}"]
+    if given < needed:
+        return [f"it is given {given} devices and asks for {needed}: it would not start"]
+    return [f"it is given {given} devices and uses {needed}"]
 
 
 def _unused(fields: Fields, launcher: Launcher, options: Tree) -> list[str]:

@@ -13,6 +13,7 @@ from silicast.formats.server_launches.commands import ServerCommand, commands_of
 from silicast.formats.server_launches.containers import commands_in, documents_of
 from silicast.formats.server_launches.host_caches import CONNECTOR
 from silicast.formats.server_launches.meaning import refuse_role, server_of
+from silicast.formats.server_launches.model_facts import ModelLookup
 from silicast.formats.source import Source, table_of
 from silicast.formats.training_configs.device_name import device_named
 from silicast.formats.training_configs.reader import Stated
@@ -53,13 +54,14 @@ def _starts_server(path: Path) -> bool:
 
 
 def read_server_launch(
-    *paths: Path, run: str = "", variables: Mapping[str, str] = _NONE
+    *paths: Path, lookup: ModelLookup, run: str = "", variables: Mapping[str, str] = _NONE
 ) -> tuple[Tree, list[str]]:
     """The scenario that files which start servers describe, without its traffic.
 
     Args:
         paths: shell scripts, units of systemd, files of docker compose, or objects of Kubernetes;
             several are of servers that serve together.
+        lookup: of models by their names.
         run: which one of several servers that are not alike; "" = there is one, or they are pools.
         variables: of the shell that starts a script, such as {"TP": "2"}.
 
@@ -72,7 +74,7 @@ def read_server_launch(
         SilicastError: nothing in the file starts a server, a flag is wrong or left to the shell, or
             it starts several servers and none is chosen.
     """
-    found: list[tuple[ServerCommand, Path]] = []
+    started: list[tuple[ServerCommand, Path]] = []
     for path in paths:
         commands = _commands(Source(path, MAX_BYTES, "a launch file of a server"), variables)
         if not commands:
@@ -82,18 +84,18 @@ def read_server_launch(
                 hint="known: vllm serve, python -m sglang.launch_server, trtllm-serve, in a shell "
                 "script, docker run, docker compose or Kubernetes",
             )
-        found += [(each, path) for each in commands]
+        started += [(each, path) for each in commands]
     path, stated = paths[0], Stated(run=run, variables=variables)
     servers = [
-        _Server(*server_of(command, _opener(command, where), str(where)), command)
-        for command, where in found
+        _Server(*server_of(command, _opener(command, where), str(where), lookup), command)
+        for command, where in started
     ]
     servers = _alike(servers)
     remarks = [f"read as a launch of {servers[0].tree['engine']['name']}"]
     if len(servers) > 1 and not _are_pools(servers):
         if any(each.exchanges for each in servers):
             raise refuse_role(servers[0].command, str(path))
-        names = {str(n): each.said for n, each in enumerate(servers, 1)}
+        names = {str(n): each.label for n, each in enumerate(servers, 1)}
         servers = [servers[int(stated.chosen(names, str(path))) - 1]]
     elif run:
         raise SilicastError(
@@ -140,7 +142,7 @@ class _Server:
         return CONNECTOR in self.tree["engine"].get("options", {})
 
     @property
-    def said(self) -> str:
+    def label(self) -> str:
         """What it is, for people."""
         parallel = ", ".join(f"{n} {v}" for n, v in self.tree["parallel"].items())
         return " ".join(filter(None, (self.command.name, str(self.tree["model"]), parallel)))[:80]
@@ -192,14 +194,14 @@ def _opener(command: ServerCommand, path: Path) -> Callable[[str], Mapping[str, 
 
 def _alike(servers: Sequence[_Server]) -> list[_Server]:
     """Servers without those that are alike, which are counted."""
-    kept: list[_Server] = []
+    unlike: list[_Server] = []
     for server in servers:
-        same = [e for e in kept if e.tree == server.tree and e.role == server.role]
+        same = [e for e in unlike if e.tree == server.tree and e.role == server.role]
         if same:
             same[0].count += server.count
         else:
-            kept.append(server)
-    return kept
+            unlike.append(server)
+    return unlike
 
 
 def _are_pools(servers: Sequence[_Server]) -> bool:

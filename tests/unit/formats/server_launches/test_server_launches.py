@@ -11,9 +11,10 @@ from silicast.composition.engines.engine import find_engine
 from silicast.composition.engines.engine_options import with_options
 from silicast.composition.engines.switches import is_switch
 from silicast.core.errors import SilicastError
-from silicast.formats.server_launches import is_server_launch, read_server_launch
+from silicast.formats.server_launches import is_server_launch
 from silicast.formats.server_launches.arguments import known_flags
 from silicast.formats.server_launches.launcher import Launcher, launchers
+from silicast.scenario.reading.launched import launched_servers
 
 SGLANG = "python -m sglang.launch_server --model-path Qwen/Qwen3-30B-A3B"
 TABLES = ("kv-transfer-config", "speculative-config", "kv-cache-config")
@@ -26,7 +27,7 @@ def read(
     path = folder / name
     path.write_text(text)
     assert is_server_launch(path)
-    return read_server_launch(path, **more)
+    return launched_servers(path, **more)
 
 
 def test_a_script_with_variables_and_an_environment(tmp_path: Path) -> None:
@@ -248,7 +249,7 @@ def test_files_that_start_no_server(tmp_path: Path) -> None:
         path.write_text(text)
         assert not is_server_launch(path)
     with pytest.raises(SilicastError, match="starts no server"):
-        read_server_launch(path)
+        launched_servers(path)
 
 
 @pytest.mark.parametrize("launcher", launchers(), ids=lambda each: each.engine)

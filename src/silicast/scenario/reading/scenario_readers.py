@@ -39,14 +39,13 @@ def reader_of(*paths: Path) -> ScenarioReader | None:
     """
     from silicast.formats.server_launches import reader as servers
     from silicast.formats.training_configs import reader as training
+    from silicast.scenario.reading.launched import launched_servers
 
     if servers.is_server_launch(*paths):
         return ScenarioReader(
             "serving",
             "what starts a server",
-            lambda files, _, run, given: servers.read_server_launch(
-                *files, run=run, variables=given
-            ),
+            lambda files, _, run, given: launched_servers(*files, run=run, variables=given),
             servers.missing_of,
         )
     if training.is_training_config(*paths):
