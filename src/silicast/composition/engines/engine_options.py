@@ -386,9 +386,8 @@ def _loss_copies(engine: Engine, value: Any) -> Engine:
 
 def _unpriced(engine: Engine, value: Any) -> Engine:
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise SilicastError(
-            f"expected a list of names, found {value!r:.40}", field="engine.options.unpriced"
-        )
+        problem = f"expected a list of names, found {value!r:.40}"
+        raise SilicastError(problem, field="engine.options.unpriced")
     if engine.kind != "serving":
         return _trained(engine, "unpriced", value)
     return less_certain(engine, len(value))
