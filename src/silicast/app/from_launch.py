@@ -36,8 +36,10 @@ def with_launch(scenario: Tree, launched: Tree, path: Path) -> Tree:
         SilicastError: the file is of another model or engine.
     """
     from silicast.app.from_log import require_same_model
+    from silicast.scenario.reading.launched import model_facts
 
-    require_same_model(str(scenario["model"]), str(launched["model"]), path, "--from-launch")
+    if model_facts(str(launched["model"])) is not None:  # else its path says nothing to us
+        require_same_model(str(scenario["model"]), str(launched["model"]), path, "--from-launch")
     stated = scenario.get("engine") or {}
     table: Tree = {"name": stated} if isinstance(stated, str) else dict(stated)
     theirs = launched["engine"] if "engine" in launched else _engine_of_pools(launched)

@@ -55,13 +55,11 @@ def arguments_of(
     abbreviated: dict[str, str] = {}
     for name, value in named:
         flag = _flag(launcher, name)
-        if flag != name.replace("_", "-"):
-            head = name.partition(".")[0].replace("_", "-")
-            if head not in reads.aliases and not head.startswith("no-"):
-                abbreviated[name] = flag.partition(".")[0]
-        values |= _leaves(flag, _typed(value, flag, file), 0)
-        if name.replace("_", "-").startswith("no-") and not flag.startswith("no-"):
-            values[flag] = False
+        head = name.partition(".")[0].replace("_", "-")
+        whole = _turns_off(head, flag) or head in (*reads.aliases, *known_flags(launcher))
+        if not whole and flag != name.replace("_", "-"):
+            abbreviated[name] = flag.partition(".")[0]
+        values |= _stated(launcher, name, _typed(value, flag, file))
     for flag in reads.config:
         if not isinstance(path := values.get(flag), str) or unresolved(path):
             continue
@@ -71,7 +69,9 @@ def arguments_of(
         del values[flag]
         inner: dict[str, Any] = {}
         for name, value in table.items():
-            inner |= _leaves(_flag(launcher, str(name)), value, 0)
+            is_text = isinstance(value, str) and value.strip()
+            typed = _typed(value, str(name), file) if is_text else value
+            inner |= _stated(launcher, str(name), typed)
         values = {**values, **inner} if reads.config_wins else {**inner, **values}
     for name in ("model", "model-tag"):
         if isinstance(model := values.pop(name, None), str):
@@ -100,6 +100,19 @@ def _named(launcher: Launcher, words: Sequence[str]) -> tuple[list[tuple[str, st
         else:
             remaining.append(word)
     return list(options(remaining).items()), positional
+
+
+def _stated(launcher: Launcher, name: str, value: Any) -> dict[str, Any]:
+    """A flag with its value; fields of a table by names with dots."""
+    flag = _flag(launcher, name)
+    if _turns_off(name.replace("_", "-"), flag) and isinstance(value, bool):
+        return {flag: not value}
+    return _leaves(flag, value, 0)
+
+
+def _turns_off(name: str, flag: str) -> bool:
+    """Whether a name is the negative form of a flag."""
+    return name.startswith("no-") and not flag.startswith("no-")
 
 
 def _stands_alone(flag: str, word: str) -> bool:

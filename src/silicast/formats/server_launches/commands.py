@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 from typing import final
 
 from silicast.formats.server_launches.launcher import Launcher, launchers
+from silicast.formats.shell_options import script_in
 from silicast.formats.shell_script import Script
 
 _RELEASE = re.compile(r"(?:^|[:=@-])v?(\d+\.\d+(?:\.\d+)*(?:\.?(?:rc|post|dev)\d+)*)")
@@ -43,6 +44,7 @@ class ServerCommand:
     name: str = ""
     hints: str = ""
     replicas: int = 1
+    nodes: int = 1
     devices: int = 0
     device: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
@@ -92,28 +94,40 @@ def commands_of_script(text: str, given: Mapping[str, str]) -> tuple[list[Server
         if command is None:
             continue
         assigned = script.assigned.get(tuple(words), {})
-        version = command.version or installed.get(packages[command.launcher.engine], "")
+        outer = _around(command, words, script)
+        version = command.version or outer.version
+        version = version or installed.get(packages[command.launcher.engine], "")
         used = {name for word in (*words, *assigned.values()) for name in _USES.findall(word)}
         turns = [len(script.looped[name]) for name in used if name in script.looped]
         port = port_of(command.arguments)
         commands.append(
             replace(
                 command,
-                environment={**assigned, **command.environment},
+                environment={**outer.environment, **assigned, **command.environment},
                 variables={k: v for k, v in script.variables.items() if isinstance(v, str)},
                 version=version,
                 hints=" ".join((command.hints, roles.get(port, ""), _role_of_port(script, port))),
                 replicas=max([1, *turns]),
-                devices=command.devices or _visible(assigned),
+                name=command.name or outer.name,
+                devices=command.devices or _visible(assigned) or outer.devices,
                 files=script.files,
             )
         )
     return commands, script
 
 
+def _around(command: ServerCommand, words: Sequence[str], script: Script) -> ServerCommand:
+    """What a container that runs a shell says of the server that the shell starts."""
+    for outer in script.runs:
+        inner = script_in(outer)
+        if inner and all(word in inner for word in (words[0], words[-1])):
+            return _command_of(command.launcher, outer[: outer.index(inner)], ())
+    return ServerCommand(command.launcher, ())
+
+
 def is_image(launcher: Launcher, word: str) -> bool:
     """Whether a word names an image of the engine, in any registry and with any tag."""
-    name = re.split(r"[:@](?!.*/)", word)[0]
+    name = re.split(r"[:@](?!.*/)", word.replace("#", "/"))[0]
     return any(name == image or name.endswith(f"/{image}") for image in launcher.reads.images)
 
 

@@ -41,6 +41,7 @@ class _Above:
 
     names: tuple[str, ...] = ()
     replicas: int = 1
+    nodes: int = 1
     devices: int = 0
     device: str = ""
     model: str = ""
@@ -118,6 +119,8 @@ def _with(node: Mapping[str, Any], above: _Above) -> _Above:
             count = table.get(name)
             if isinstance(count, int) and not isinstance(count, bool) and count > 0:
                 changes["replicas"] = count
+    if isinstance(node.get("size"), int) and "workerTemplate" in node:
+        changes["nodes"] = node["size"]
     if devices := _devices(node.get("resources") or deploy.get("resources")):
         changes["devices"] = devices
     selector = node.get("nodeSelector")
@@ -189,7 +192,7 @@ def _started(
     launcher = next((each for each in launchers() if image and is_image(each, image)), None)
     added = above.environment.get(_ADDED)
     if launcher is not None and not words and added is not None:
-        words = ["vllm", "serve", above.model, *shlex.split(added)]
+        words = ["vllm", "serve", above.model, *split(added)]
     if not words and launcher is None:
         return
     if launcher is not None and command_in(words) is None and not _is_shell(words):
@@ -208,6 +211,7 @@ def _started(
             name=next((n for n in reversed(above.names) if n not in _NO_NAMES), ""),
             hints=f"{each.hints} {hints}",
             replicas=above.replicas * each.replicas,
+            nodes=above.nodes,
             devices=each.devices or above.devices,
             device=above.device,
             files={**above.files, **each.files},
@@ -227,9 +231,12 @@ def _words(value: Any) -> list[str]:
     """Words of a list, or of a line as a shell divides it."""
     if isinstance(value, list):
         return [_text(each) for each in value]
-    if not isinstance(value, str):
-        return []
+    return split(value) if isinstance(value, str) else []
+
+
+def split(line: str) -> list[str]:
+    """Words of a line as a shell divides it; as blanks do where a quote does not end."""
     try:
-        return shlex.split(value)
-    except ValueError:  # a quote that does not end
-        return value.split()
+        return shlex.split(line)
+    except ValueError:
+        return line.split()

@@ -83,8 +83,8 @@ def server_of(
             options.pop("async_scheduling", None)  # nor does it decode beside anything
     options |= in_host_memory(fields, command, options, tree["parallel"])
     options |= _variables(command, launcher, file, remarks)
-    if nodes := _nodes(fields, launcher, tree["parallel"]):
-        tree["cluster"] = {"gpus_per_node": nodes}
+    if in_node := _in_node(fields, command, tree["parallel"]):
+        tree["cluster"] = {"gpus_per_node": in_node}
     engine: Tree = {"name": launcher.engine}
     if command.version:
         engine["version"] = command.version
@@ -271,16 +271,16 @@ def _role(fields: Fields, command: ServerCommand) -> str:
     return roles.pop() if len(roles) == 1 else ""
 
 
-def _nodes(fields: Fields, launcher: Launcher, parallel: Mapping[str, int]) -> int:
+def _in_node(fields: Fields, command: ServerCommand, parallel: Mapping[str, int]) -> int:
     """Devices of a node; 0 = one node."""
-    nodes = fields.count("nnodes", default=1)
+    nodes = fields.count("nnodes", default=command.nodes)
     total = parallel.get("tp", 1) * parallel.get("pp", 1) * parallel.get("attention_dp", 1)
     local = fields.count("data-parallel-size-local", default=0, least=0)
     if local and "attention_dp" in parallel:
         return local * parallel.get("tp", 1) if local < parallel["attention_dp"] else 0
     if nodes > 1 and total % nodes:
         raise fields.error(f"{total} devices do not divide by {nodes} nodes", "nnodes")
-    return total // nodes if nodes > 1 and launcher.engine else 0
+    return total // nodes if nodes > 1 else 0
 
 
 def _devices(command: ServerCommand, tree: Tree) -> list[str]:
@@ -289,7 +289,7 @@ def _devices(command: ServerCommand, tree: Tree) -> list[str]:
     needed = 1
     for name in ("tp", "pp", "attention_dp", "dp"):
         needed *= parallel.get(name, 1)
-    given = command.devices
+    given = command.devices * command.nodes
     if not given or given == needed or (given < needed and "cluster" in tree):
         return []
     if given < needed:

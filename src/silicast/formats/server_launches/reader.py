@@ -10,7 +10,7 @@ from typing import Any
 
 from silicast.core.errors import SilicastError
 from silicast.formats.server_launches.commands import ServerCommand, commands_of_script
-from silicast.formats.server_launches.containers import commands_in, documents_of
+from silicast.formats.server_launches.containers import commands_in, documents_of, split
 from silicast.formats.server_launches.host_caches import CONNECTOR
 from silicast.formats.server_launches.meaning import refuse_role, server_of
 from silicast.formats.server_launches.model_facts import ModelLookup
@@ -27,7 +27,8 @@ _TRAFFIC = (
 _YAML = (".yaml", ".yml")
 _NONE: Mapping[str, str] = MappingProxyType({})
 _MARKS = re.compile(rb"vllm|sglang|trtllm-serve|dynamo\.(?:vllm|sglang|trtllm)", re.IGNORECASE)
-_UNIT = re.compile(r"^(?:ExecStart|Environment)=[-+@!]*", re.MULTILINE)
+_UNIT = re.compile(r"^(ExecStart|Environment)=[-+@!]*((?:.*\\\n)*.*)$", re.MULTILINE)
+"""Lines of a unit of systemd that start a program, and its variables."""
 _SHARED = ("model", "precision", "speculative", "lora", "cluster")
 """Tables that pools of one file have together."""
 
@@ -116,17 +117,17 @@ def read_server_launch(
 def missing_of(scenario: Tree) -> tuple[str, str] | None:
     """The first field that serving needs and a scenario lacks, with what to state; None = nothing.
 
-    >>> missing_of({"device": "h100"})[0]
+    >>> missing_of({"model": "Llama-3.1-8B"})[0]
     'workload.arrival'
     """
-    if not scenario.get("device"):
-        return "device", "--set device=h100"
     work = scenario.get("workload")
     if not isinstance(work, dict) or not isinstance(work.get("arrival"), dict):
         return "workload.arrival", _TRAFFIC
     lengths = () if work["arrival"].get("kind") == "trace" else ("input_len", "output_len")
     lacking = next((name for name in lengths if name not in work), None)
-    return (f"workload.{lacking}", _TRAFFIC) if lacking else None
+    if lacking:
+        return f"workload.{lacking}", _TRAFFIC
+    return None if scenario.get("device") else ("device", "--set device=h100")
 
 
 class _Server:
@@ -153,10 +154,14 @@ def _commands(source: Source, variables: Mapping[str, str]) -> list[ServerComman
     if source.path.suffix.casefold() in _YAML:
         given = {**_beside(source.path), **variables}
         return commands_in(documents_of(text, str(source.path), given), given)
-    if source.is_json:
+    is_unit = "[Service]" in text
+    if source.is_json and not is_unit:
         return commands_in([source.table], variables)
-    if "[Service]" in text:
-        text = _UNIT.sub("", text)
+    if is_unit:
+        lines = _UNIT.findall(text)
+        text = "\n".join(line for kind, line in lines if kind == "ExecStart")
+        pairs = [w.partition("=") for k, line in lines if k == "Environment" for w in split(line)]
+        variables = {**{name: value for name, _, value in pairs}, **variables}
     return commands_of_script(text, variables)[0]
 
 

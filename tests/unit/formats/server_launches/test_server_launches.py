@@ -200,6 +200,78 @@ def test_a_loop_starts_replicas(tmp_path: Path) -> None:
     assert scenario["pools"] == {"replicas": {"count": 4}}
 
 
+def test_a_unit_of_systemd(tmp_path: Path) -> None:
+    scenario, _ = read(
+        tmp_path,
+        """[Unit]
+Description=sglang
+[Service]
+Environment="SGLANG_USE_AITER=1"
+ExecStart=/opt/venv/bin/python3 -m sglang.launch_server --model-path openai/gpt-oss-20b \\
+  --mem-fraction-static 0.88 --enable-metrics
+Restart=always
+""",
+        "sglang.service",
+    )
+    options = scenario["engine"]["options"]
+    assert options == {"mem_fraction_static": 0.88, "SGLANG_USE_AITER": "1"}
+
+
+def test_a_shell_in_a_container_has_its_release_and_variables(tmp_path: Path) -> None:
+    scenario, _ = read(
+        tmp_path,
+        """docker run -d --gpus 8 -e SGLANG_USE_AITER=1 --name sgl lmsysorg/sglang:v0.5.9 bash -c \
+  "cd /; python3 -m sglang.launch_server --model-path Qwen/Qwen3-30B-A3B --tp 8" """,
+    )
+    assert scenario["engine"]["version"] == "0.5.9"
+    assert scenario["engine"]["options"] == {"SGLANG_USE_AITER": "1"}
+
+
+def test_servers_over_several_nodes(tmp_path: Path) -> None:
+    pytest.importorskip("yaml")
+    scenario, remarks = read(
+        tmp_path,
+        """kind: LeaderWorkerSet
+spec:
+  replicas: 2
+  leaderWorkerTemplate:
+    size: 2
+    leaderTemplate:
+      spec:
+        containers:
+        - image: docker.io/vllm/vllm-openai:v0.8.5
+          command: [sh, -c, "ray start; vllm serve Llama-3.1-405B -tp 8 --pipeline_parallel_size 2"]
+          resources: {limits: {nvidia.com/gpu: "8"}}
+    workerTemplate: {spec: {containers: [{image: vllm/vllm-openai, command: [sh, -c, ray start]}]}}
+""",
+        "lws.yaml",
+    )
+    assert scenario["cluster"] == {"gpus_per_node": 8}
+    assert scenario["pools"] == {"replicas": {"count": 2}}
+    assert not [line for line in remarks if "would not start" in line]
+    scenario, _ = read(
+        tmp_path, f"{SGLANG} --tp 16 --nnodes 2 --node-rank 0 --dist-init-addr 10.0.0.1:5000"
+    )
+    assert (scenario["parallel"], scenario["cluster"]) == ({"tp": 16}, {"gpus_per_node": 8})
+
+
+def test_a_file_of_options_is_below_the_command(tmp_path: Path) -> None:
+    pytest.importorskip("yaml")
+    (tmp_path / "config.yaml").write_text(
+        "model: openai/gpt-oss-120b\ntensor-parallel-size: 2\nmax-num-seqs: 8\n"
+        "no-enable-prefix-caching: true\n"
+        'compilation-config: \'{"cudagraph_mode": "PIECEWISE"}\'\n'
+    )
+    scenario, _ = read(tmp_path, "vllm serve --config config.yaml --max-num-seqs 512")
+    assert scenario["model"] == "openai/gpt-oss-120b"
+    assert scenario["parallel"] == {"tp": 2}
+    assert scenario["engine"]["options"] == {
+        "compilation_config.cudagraph_mode": "PIECEWISE",
+        "enable_prefix_caching": False,
+        "max_num_seqs": 512,
+    }
+
+
 def test_one_of_several_servers_is_chosen(tmp_path: Path) -> None:
     text = "vllm serve Qwen/Qwen3-8B &\nvllm serve Qwen/Qwen3-32B -tp 2 &\n"
     with pytest.raises(SilicastError, match="holds 2 runs"):
