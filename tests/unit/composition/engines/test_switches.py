@@ -9,8 +9,8 @@ import pytest
 
 from silicast.composition.engines.engine import Engine, find_engine
 from silicast.composition.engines.engine_lowering import engine_op
-from silicast.composition.engines.engine_versions import as_of
 from silicast.composition.engines.engine_options import with_options
+from silicast.composition.engines.engine_versions import as_of
 from silicast.composition.engines.switches import check_kernels, choose, is_switch, quantised
 from silicast.composition.step.machine import Machine
 from silicast.core.errors import SilicastError
