@@ -27,6 +27,7 @@ from silicast.formats.yaml_file import parse_yaml
 _DOCUMENT = re.compile(r"^---[ \t]*(?:#.*)?$", re.MULTILINE)
 _OF_COMPOSE = re.compile(r"\$(?:\{(\w+)(?::?([-?])((?:[^{}]|\{[^{}]*\})*))?\}|(\w+)|(\$))")
 _OF_PODS = re.compile(r"\$\(([A-Za-z_]\w*)\)")
+_NAMED = re.compile(r"\$[({]?([A-Za-z_]\w*)")
 _PRODUCT = re.compile(r"gpu\.product|gke-accelerator|gpu-model|gpu\.type|instance-type")
 _REPLICAS = ("replicas", "minReplicas", "scale")
 _ADDED = "VLLM_ADDITIONAL_ARGS"
@@ -188,6 +189,7 @@ def _started(
     start = [*_words(node.get("entrypoint")), *_words(node.get("command"))]
     words = [*start, *_words(node.get("args"))]
     environment = {**given, **above.environment}
+    put_in = {name for word in words for name in _NAMED.findall(word)}
     words = [_OF_PODS.sub(lambda m: environment.get(m[1], m[0]), word) for word in words]
     launcher = next((each for each in launchers() if image and is_image(each, image)), None)
     added = above.environment.get(_ADDED)
@@ -205,7 +207,8 @@ def _started(
         hints = " ".join((*above.names[-6:], str(image)))
         yield replace(
             each,
-            environment={**above.environment, **each.environment},
+            environment={n: v for n, v in above.environment.items() if n not in put_in}
+            | each.environment,
             variables={},
             version=each.version or release_in(image),
             name=next((n for n in reversed(above.names) if n not in _NO_NAMES), ""),

@@ -118,7 +118,7 @@ def test_compose(tmp_path: Path) -> None:
 
 def test_kubernetes(tmp_path: Path) -> None:
     pytest.importorskip("yaml")
-    scenario, _ = read(
+    scenario, remarks = read(
         tmp_path,
         """apiVersion: v1
 kind: Service
@@ -145,6 +145,7 @@ spec:
     assert scenario["pools"] == {"replicas": {"count": 3}}
     assert scenario["parallel"] == {"tp": 4}
     assert scenario["precision"] == {"kv_cache": "fp8"}
+    assert not [line for line in remarks if "not known" in line]  # TP is put in
 
 
 def test_tensorrt_llm_with_a_file_of_options(tmp_path: Path) -> None:
