@@ -190,6 +190,7 @@ def _started(
     words = [*start, *_words(node.get("args"))]
     environment = {**given, **above.environment}
     put_in = {name for word in words for name in _NAMED.findall(word)}
+    unused = {n: v for n, v in above.environment.items() if n not in put_in}
     words = [_OF_PODS.sub(lambda m: environment.get(m[1], m[0]), word) for word in words]
     launcher = next((each for each in launchers() if image and is_image(each, image)), None)
     added = above.environment.get(_ADDED)
@@ -207,8 +208,7 @@ def _started(
         hints = " ".join((*above.names[-6:], str(image)))
         yield replace(
             each,
-            environment={n: v for n, v in above.environment.items() if n not in put_in}
-            | each.environment,
+            environment={**unused, **each.environment},
             variables={},
             version=each.version or release_in(image),
             name=next((n for n in reversed(above.names) if n not in _NO_NAMES), ""),

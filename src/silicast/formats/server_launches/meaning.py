@@ -73,7 +73,7 @@ def server_of(
     ):
         if table:
             tree[name] = table
-    tree["role"] = _role(fields, command)
+    tree["role"] = _role(fields, command, remarks)
     options |= _options(fields, launcher)
     if tree["role"]:
         for name in (n for n in fields.names() if n in _OF_ROLES):
@@ -245,7 +245,7 @@ def _variables(command: ServerCommand, launcher: Launcher, file: str, remarks: l
     return options
 
 
-def _role(fields: Fields, command: ServerCommand) -> str:
+def _role(fields: Fields, command: ServerCommand, remarks: list[str]) -> str:
     """What a server does alone, prefill or decode; "" = both."""
     mode = fields.text("disaggregation-mode", default="").casefold()
     mode = mode or fields.text("server-role", default="").casefold()
@@ -268,7 +268,11 @@ def _role(fields: Fields, command: ServerCommand) -> str:
         for role, other in (("prefill", "decode"), ("decode", "prefill"))
         if role in word.casefold() and other not in word.casefold()
     }
-    return roles.pop() if len(roles) == 1 else ""
+    if len(roles) != 1:
+        return ""
+    (role,) = roles
+    remarks.append(f"taken as the server that does {role}s, by a name, comment or router beside it")
+    return role
 
 
 def _in_node(fields: Fields, command: ServerCommand, parallel: Mapping[str, int]) -> int:

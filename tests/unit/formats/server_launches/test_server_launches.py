@@ -184,7 +184,8 @@ def test_servers_with_roles_by_their_router(tmp_path: Path) -> None:
     )
     both = server.format(0, 8100) + server.format(1, 8200)
     router = "python proxy.py --prefiller-ports 8100 --decoder-ports 8200\n"
-    scenario, _ = read(tmp_path, both + router)
+    scenario, remarks = read(tmp_path, both + router)
+    assert [line for line in remarks if "does decodes, by a name" in line]
     roles = {name: (pool["role"], pool["count"]) for name, pool in scenario["pools"].items()}
     assert roles == {"prefill": ("prefill", 1), "decode": ("decode", 1)}
     scenario, _ = read(tmp_path, both)  # two alike: servers that do both
