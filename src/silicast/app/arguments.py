@@ -147,6 +147,12 @@ ARGUMENTS: Mapping[str, Argument] = {
         "start-up log of a vLLM, SGLang or TensorRT-LLM server, or its /server_info, whose KV "
         "cache, limits, release and formats are taken.",
     ),
+    "from_launch": Argument(
+        "engine",
+        "what starts the server: a shell script, docker run, docker compose or Kubernetes objects "
+        "with vllm serve, sglang.launch_server or trtllm-serve, whose model, degrees, options and "
+        "variables are taken.",
+    ),
     "requests": Argument(
         "workload.requests",
         "how many; left out, 10 for each client, or of --rate 1,000 to 8,000, with an objective "

@@ -17,7 +17,7 @@ def with_log(scenario: dict[str, Any], path: Path) -> dict[str, Any]:
     from silicast.formats.engine_log import read_engine_log
 
     log = read_engine_log(path)
-    _require_same_model(str(scenario["model"]), log.model, path)
+    require_same_model(str(scenario["model"]), log.model, path, "--from-log")
     stated = scenario.get("engine") or {}
     table: dict[str, Any] = {"name": stated} if isinstance(stated, str) else dict(stated)
     if table.get("name", log.engine) != log.engine:
@@ -29,26 +29,31 @@ def with_log(scenario: dict[str, Any], path: Path) -> dict[str, Any]:
         )
     if log.version:
         table.setdefault("version", log.version)
-    options = {**log.options, **table.get("options", {})}
+    theirs: dict[str, Any] = dict(log.options)
+    if log.quantization:
+        theirs["quantization"] = log.quantization
+    options = {**theirs, **table.get("options", {})}
     result = {**scenario, "engine": {**table, "name": log.engine, "options": options}}
     if log.tp > 1:
         result["parallel"] = {"tp": log.tp, **scenario.get("parallel", {})}
-    formats = {"weights": log.dtype} if log.dtype in ("float16", "float32") else {}
+    # 16 bits are what activations have beside quantised weights too
+    formats = {"weights": log.dtype} if log.dtype == "float32" else {}
     formats |= {"kv_cache": log.kv_dtype} if log.kv_dtype else {}
     if formats:
         result["precision"] = {**formats, **scenario.get("precision", {})}
     return result
 
 
-def _require_same_model(asked_model: str, logged: str, path: Path) -> None:
-    """Refuses a log of another model; one that names a folder alone is compared by its name."""
-    if not logged or _canonical(asked_model) == _canonical(logged):
+def require_same_model(asked_model: str, theirs: str, path: Path, flag: str) -> None:
+    """Refuses a file of another model; one that names a folder alone is compared by its name."""
+    if not theirs or _canonical(asked_model) == _canonical(theirs):
         return
+    what = flag.removeprefix("--from-")
     raise SilicastError(
-        f"the log is of {logged}, and --model is {asked_model}",
-        field="--from-log",
+        f"the {what} is of {theirs}, and --model is {asked_model}",
+        field=flag,
         file=str(path),
-        hint="give the model of the log, or the log of the model",
+        hint=f"give the model of the {what}, or the {what} of the model",
     )
 
 

@@ -29,6 +29,9 @@ ELSEWHERE: Final = {
 }  # fmt: skip
 """What other tools call it -> our options, the first of them that a command has."""
 
+MODEL_LATER: Final = frozenset(("serve", "capacity"))
+"""Commands whose model a launch file may name, so that the parser does not ask for it."""
+
 
 def said_of(error: CycloptsError) -> str:
     """What a command line lacks, and the word to type for one that nobody knows."""
@@ -44,7 +47,10 @@ def said_of(error: CycloptsError) -> str:
         if "FIELDS" in known and (field := field_of(typed)):
             return f"Unknown option: {typed}. Write {field}={_value(error)}"
     if isinstance(error, UnusedCliTokensError):
-        return f"{' '.join(error.unused_tokens or ())}: expected options alone"
+        free = error.unused_tokens or []
+        word = loose(free, "model") if {*(error.command_chain or ())} & MODEL_LATER else ""
+        named = f": write --model {word}" if word else ""
+        return f"{' '.join(free)}: expected options alone{named}"
     if (
         not isinstance(error, MissingArgumentError)
         or error.argument is None

@@ -29,7 +29,7 @@ class ServeFlags:
             or an engine that answers in one pass.
     """
 
-    model: str
+    model: str | None = None
     device: str
     rate: float | None = None
     concurrency: int | None = None
@@ -48,6 +48,7 @@ class ServeFlags:
     engine_version: str | None = None
     option: Annotated[list[str] | None, Parameter(negative="")] = None
     from_log: Path | None = None
+    from_launch: Path | None = None
     dtype: str | None = None
     kv_dtype: str | None = None
     power_w: float | None = None
@@ -69,17 +70,18 @@ def serving_scenario(
 
     Raises:
         SilicastError: not exactly one of ``rate``, ``concurrency``, ``trace`` and a sweep, or a
-            trace that is not there.
+            trace that is not there; nothing names the model.
     """
+    launched = _launched(serve_flags)
+    model = serve_flags.model or str(launched.get("model", ""))
+    if not model:
+        raise SilicastError("is missing", field="--model", hint="or give --from-launch FILE")
     workload: dict[str, Any] = {"arrival": _arrival(serve_flags, sweep)}
     if serve_flags.trace is None:
         from silicast.scenario.reading.usual_lengths import usual_lengths
 
         workload |= usual_lengths(
-            str(serve_flags.model),
-            serve_flags.input_len,
-            serve_flags.output_len,
-            engine=serve_flags.engine,
+            model, serve_flags.input_len, serve_flags.output_len, engine=serve_flags.engine
         )
     for name in ("input_len", "output_len", "requests", "range_ratio"):
         if getattr(serve_flags, name) is not None:
@@ -89,7 +91,7 @@ def serving_scenario(
     scenario: dict[str, Any] = {
         "format": 1,
         "task": "serving",
-        "model": serve_flags.model,
+        "model": model,
         "device": serve_flags.device,
         "workload": workload,
     }
@@ -106,10 +108,7 @@ def serving_scenario(
         if (text := getattr(serve_flags, name)) is not None:
             words = [word.strip() for word in text.split(",") if word.strip()]
             scenario[name] = key_values(words, f"--{name}", EXAMPLES[name])
-    if serve_flags.from_log is not None:
-        from silicast.app.from_log import with_log
-
-        scenario = with_log(scenario, serve_flags.from_log)
+    scenario = _with_files(scenario, serve_flags, launched)
     if pools := _pools(serve_flags):
         scenario["pools"] = pools
     if serve_flags.seed:
@@ -117,6 +116,30 @@ def serving_scenario(
     return with_price(
         scenario, price_of(serve_flags.price, serve_flags.price_where, serve_flags.device)
     )
+
+
+def _launched(serve_flags: ServeFlags) -> dict[str, Any]:
+    """What the launch file describes; {} = none is given."""
+    if serve_flags.from_launch is None:
+        return {}
+    from silicast.app.from_launch import launched_by
+
+    return launched_by(serve_flags.from_launch)
+
+
+def _with_files(
+    scenario: dict[str, Any], serve_flags: ServeFlags, launched: dict[str, Any]
+) -> dict[str, Any]:
+    """The scenario with what a launch file states, and over it a log of the server."""
+    if serve_flags.from_log is not None:
+        from silicast.app.from_log import with_log
+
+        scenario = with_log(scenario, serve_flags.from_log)
+    if serve_flags.from_launch is not None:
+        from silicast.app.from_launch import with_launch
+
+        scenario = with_launch(scenario, launched, serve_flags.from_launch)
+    return scenario
 
 
 def _pools(serve_flags: ServeFlags) -> dict[str, Any]:

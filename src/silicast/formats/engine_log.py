@@ -27,6 +27,7 @@ _NUMBERS = (
     *("max_total_tokens", "num_gpu_blocks", "max_num_seqs", "max_num_batched_tokens"),
     *("max_model_len", "block_size", "tp"),
 )
+_WORDS = ("version", "model", "dtype", "kv_dtype", "backend", "quantization")
 _MOST_LEVELS = 16
 
 
@@ -55,7 +56,7 @@ class EngineLog(msgspec.Struct, frozen=True):
 
     Attributes:
         options: of the engine, by the names of ``engine.options``.
-        tp: tensor-parallel ranks, 0 = not said; backend: of attention.
+        tp: tensor-parallel ranks, 0 = not said; backend: of attention; quantization: of weights.
     """
 
     engine: str
@@ -66,6 +67,7 @@ class EngineLog(msgspec.Struct, frozen=True):
     dtype: str
     kv_dtype: str
     backend: str
+    quantization: str
 
 
 @cache
@@ -102,8 +104,8 @@ def read_engine_log(path: Path) -> EngineLog:
         )
     if "max_total_tokens" in numbers:
         numbers.pop("num_gpu_blocks", None)
-    words = {n: values.get(n, "") for n in ("version", "model", "dtype", "kv_dtype", "backend")}
-    words |= {n: "" for n in ("dtype", "kv_dtype") if words[n] == "auto"}
+    words = {n: values.get(n, "") for n in _WORDS}
+    words |= {n: "" for n in ("dtype", "kv_dtype", "quantization") if words[n] in ("auto", "None")}
     return EngineLog(engine=log.engine, tp=numbers.pop("tp", 0), options=numbers, **words)
 
 

@@ -12,6 +12,7 @@ _PROGRAM = re.compile(r"(?:.*/)?(?:python[\d.]*|torchrun|deepspeed|bash|sh)|.*\.
 _SHORT = {"-N": "--nodes", "-n": "--ntasks", "-np": "--ntasks"}
 _SLURM = "#SBATCH"
 _LONGEST_LINE = 1000
+_SHELLS = frozenset(("bash", "sh"))
 
 
 def long_names(words: list[str]) -> list[str]:
@@ -97,3 +98,17 @@ def _apart(words: Sequence[str]) -> Iterator[str]:
             yield from map(str.strip, re.split(r"\s(?=--[A-Za-z])", word))
         else:
             yield word
+
+
+def script_in(words: Sequence[str]) -> str:
+    """What ``bash -c`` is given; "" = nothing."""
+    if "sbatch" in words:
+        wrapped = [word for word in words if word.startswith("--wrap")]
+        if wrapped and "=" in wrapped[0]:
+            return wrapped[0].partition("=")[2]
+    for position, word in enumerate(words[:-1]):
+        if re.fullmatch(r"-\w*c", word) and _SHELLS & {
+            each.rpartition("/")[2] for each in words[:position]
+        }:
+            return words[position + 1]
+    return ""

@@ -6,8 +6,7 @@ lines, ``set --``, ``eval`` and ``bash -c``; here-documents that ``read`` puts i
 that are written to a file, and what ``$(cat <<X)``, ``$(echo words)`` and functions print; ``if``,
 ``case`` and ``&&`` where the values of their variables say which way they go
 (:mod:`silicast.formats.shell_branches`); functions with the arguments of each call, and ``shift``.
-What
-``#SBATCH`` lines ask for are the variables that Slurm sets. The last assignment of a name counts.
+What ``#SBATCH`` lines ask for are variables of Slurm. The last assignment of a name counts.
 """
 
 from __future__ import annotations
@@ -32,9 +31,10 @@ from silicast.formats._shell_lexer import (
 )
 from silicast.formats._shell_sums import integer_of
 from silicast.formats.shell_branches import CONDITIONS, Branches
-from silicast.formats.shell_options import LAUNCHERS, long_names, of_slurm
+from silicast.formats.shell_options import LAUNCHERS, long_names, of_slurm, script_in
 
 MAX_EXPANDED = 1 << 20
+_NONE: Mapping[str, str] = MappingProxyType({})
 MOST_NESTED = 8
 """Defaults in defaults, and scripts in scripts."""
 _DECLARES = frozenset(("export", "declare", "local", "readonly", "typeset"))
@@ -45,7 +45,6 @@ _PRINTS = frozenset(("echo", "printf"))
 _OF_PRINTS = frozenset(("-n", "-e", "%s", "%s\\n", "%s "))
 _WRITERS = frozenset(("cat", "tee"))
 _PIPES = frozenset(("|", "|&"))
-_SHELLS = frozenset(("bash", "sh"))
 _NAMED = re.compile(r"\$(?:([A-Za-z_]\w*|\d)|\{([A-Za-z_]\w*|\d)\})")
 _DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*):?=[^{}]*\}")
 _USED = re.compile(r"\$(?:[({@*]|[A-Za-z_]\w*|\d)")
@@ -73,6 +72,7 @@ class Script:
         branched: variables that are set where a condition holds of which it is not known.
         missing: variables of conditions that nobody sets: they count as empty.
         looped: variables of loops that take several values, with these.
+        assigned: words of a command -> variables that have values for it alone.
         files: here-documents and what ``echo`` says that it writes, by the names of the files;
             files to which anything else is written are left out.
     """
@@ -83,6 +83,7 @@ class Script:
     missing: tuple[str, ...] = ()
     looped: Mapping[str, list[str]] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+    assigned: Mapping[tuple[str, ...], Mapping[str, str]] = field(default_factory=dict)
 
     @staticmethod
     def parse(text: str, given: Mapping[str, str] = MappingProxyType({})) -> Script:
@@ -108,6 +109,7 @@ class Script:
             tuple(reader.missing),
             reader.looped,
             reader.written(),
+            reader.assigned,
         )
 
     def command(self) -> list[str]:
@@ -153,6 +155,7 @@ class _ScriptReader:
         self.branched: dict[str, None] = {}
         self.missing: dict[str, None] = {}
         self.looped: dict[str, list[str]] = {}
+        self.assigned: dict[tuple[str, ...], dict[str, str]] = {}
         self.runs: list[tuple[list[Token], list[str] | None]] = []
         self.of_calls: list[list[str]] = []
         self.files: list[_Write] = []
@@ -453,23 +456,32 @@ class _ScriptReader:
         if self.size > MAX_EXPANDED:
             raise over_limit("variables hold too much text")
 
-    def expanded(self, tokens: Sequence[Token], nested: int = 0) -> Iterator[list[str]]:
-        """The words of a command, and of those that a shell in it would run."""
-        words: list[str] = []
+    def expanded(
+        self, tokens: Sequence[Token], nested: int = 0, outer: Mapping[str, str] = _NONE
+    ) -> Iterator[list[str]]:
+        """The words of a command that has ``outer`` variables for itself, and of those that a shell
+        in it would run.
+        """
+        words, assigned = list[str](), dict(outer)
         for token in tokens:
             if not isinstance(token, Assignment):
                 words += self.fields(token)
-            elif words:  # behind the program's name it is an argument
-                value = "".join(_joined(self.pieces_of(word)) for word in token.words)
+                continue
+            value = "".join(_joined(self.pieces_of(word)) for word in token.words)
+            if words:  # behind the program's name it is an argument
                 words.append(f"{token.name}={value}")
+            else:
+                assigned[token.name] = value
         words = long_names(words)
         self.count(words)
+        if assigned:
+            self.assigned[tuple(words)] = assigned
         yield words
-        inner = " ".join(words[1:]) if words[:1] == ["eval"] else _script_in(words)
+        inner = " ".join(words[1:]) if words[:1] == ["eval"] else script_in(words)
         before = words[: words.index(inner)] if inner and words[0] in LAUNCHERS else []
         if inner and nested < MOST_NESTED:
             for command in commands(inner):
-                for each in self.expanded(command.tokens, nested + 1):
+                for each in self.expanded(command.tokens, nested + 1, assigned):
                     yield [*before, *each]
 
     def fields(self, word: Word) -> list[str]:
@@ -581,18 +593,6 @@ def _lost(what: str) -> SilicastError:
         field="shift",
         hint="write the options of the run where it starts, instead of arguments",
     )
-
-
-def _script_in(words: Sequence[str]) -> str:
-    """What ``bash -c`` is given; "" = nothing."""
-    if "sbatch" in words:
-        wrapped = [word for word in words if word.startswith("--wrap")]
-        if wrapped and "=" in wrapped[0]:
-            return wrapped[0].partition("=")[2]
-    for position, word in enumerate(words[:-1]):
-        if re.fullmatch(r"-\w*c", word) and _SHELLS & set(words[:position]):
-            return words[position + 1]
-    return ""
 
 
 def unresolved(value: str) -> bool:

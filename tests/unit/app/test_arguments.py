@@ -39,6 +39,7 @@ PYTHON: dict[str, Callable[..., Any]] = {
 OTHER_TYPES = {
     "trace",
     "from_log",
+    "from_launch",
     "skip_bad_rows",
     "slo",
     "speculative",

@@ -79,6 +79,7 @@ def test_a_negative_value_reaches_the_command_that_refuses_it(
         ("infer --model x --gpu h100", "--device is missing: --gpu is --device here"),
         ("infer --model x --board h100", "--device is missing, and there is no --board"),
         ("infer Qwen3-8B --device h100", "--model is missing: write --model Qwen3-8B"),
+        ("serve Qwen3-8B --device h100 --rate 1", "expected options alone: write --model Qwen3-8B"),
         ("infer h100 Qwen3-8B", "--model is missing: write --model Qwen3-8B"),
         ("infer --model Qwen3-8B h100", "--device is missing: write --device h100"),
         ("serve --model x --device y --qps 3", "Unknown option: --qps. It is --rate here."),

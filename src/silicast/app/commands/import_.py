@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -11,6 +11,9 @@ from silicast.app import status
 from silicast.app.console import show, warn
 from silicast.app.flags import key_values
 from silicast.core.errors import SilicastError
+
+if TYPE_CHECKING:
+    from silicast.scenario.reading.scenario_readers import ScenarioReader
 
 
 def import_(
@@ -24,11 +27,12 @@ def import_(
     env: Annotated[list[str] | None, Parameter(negative="")] = None,
     set_: Annotated[list[str] | None, Parameter(name="--set", negative="")] = None,
 ) -> int:
-    """Import what other tools measured, or a training configuration of theirs.
+    """Import what other tools measured, a training configuration, or what starts a server.
 
     Rows of profiles, and of benchmarks of servers and collectives, calibrate a device and score
     predictions; rows that could not be identified are listed in the same file. A configuration
-    becomes a scenario of task training; what of it was not used is listed.
+    becomes a scenario of task training, what starts a server one of task serving; what of it was
+    not used is listed.
 
     Args:
         files: Nsight Systems (SQLite, CSV), Nsight Compute (CSV), PyTorch profiler (JSON),
@@ -37,7 +41,8 @@ def import_(
             Or the configuration of a run: Megatron-LM (shell script, YAML), NeMo and Megatron-
             Bridge (YAML, Python), torchtitan (TOML, Python), DeepSpeed (JSON), accelerate and
             trainers of Hugging Face (YAML, JSON, shell script), Axolotl, LLaMA-Factory, MaxText
-            (YAML), Calculon or SimuMax (three JSON files, or their folder).
+            (YAML), Calculon or SimuMax (three JSON files, or their folder). Or what starts servers
+            of vLLM, SGLang or TensorRT-LLM: a shell script, docker compose or Kubernetes (YAML).
         output: the file of measurements to write or to continue; of a configuration, the scenario
             to write (.json).
         format_: the tool, if it cannot be recognised by the file.
@@ -52,14 +57,12 @@ def import_(
     from silicast.report.measurements.imported import imported_lines, is_understood
 
     fields = key_values(set_ or [], "--set", "--set parallel.tp=2")
-    if not format_ and _is_training(files, output):
+    if not format_ and (described := _described_by(files, output)) is not None:
         variables = key_values(env or [], "--env", "--env TP=2")
         given = {name: str(value) for name, value in variables.items()}
-        return _training(files, output, device, fields, run, given)
+        return _scenario(described, files, output, device, fields, run, given)
     if env:
-        raise SilicastError(
-            "only a script that starts a training run reads variables", field="--env"
-        )
+        raise SilicastError("only a script that starts a run reads variables", field="--env")
     try:
         result = import_files(files, name=format_, device=device, fields=fields)
     except SilicastError:
@@ -75,31 +78,30 @@ def import_(
     return status.ANSWERED if understood else status.NOT_ANSWERED
 
 
-def _is_training(files: list[Path], output: Path) -> bool:
-    """Whether a scenario is asked for, and the files are a training configuration."""
+def _described_by(files: list[Path], output: Path) -> ScenarioReader | None:
+    """What reads the files as a scenario, if one is asked for and they describe one."""
     if output.suffix.casefold() != ".json":
-        return False
-    from silicast.formats.training_configs import is_training_config
+        return None
+    from silicast.scenario.reading.scenario_readers import reader_of
 
-    return is_training_config(*files)
+    return reader_of(*files)
 
 
 def _refuse_suffix(files: list[Path], output: Path) -> None:
-    """Raises SilicastError where the files are a training configuration, and ``output`` is no file
-    of a scenario.
-    """
-    from silicast.formats.training_configs import is_training_config
+    """Raises SilicastError where the files describe a scenario, and ``output`` cannot be one."""
+    from silicast.scenario.reading.scenario_readers import reader_of
 
-    if output.suffix.casefold() != ".json" and is_training_config(*files):
+    if output.suffix.casefold() != ".json" and (reader := reader_of(*files)) is not None:
         raise SilicastError(
-            f"is a training configuration, whose scenario {output.name} cannot be: it is JSON",
+            f"is {reader.what}, whose scenario {output.name} cannot be: it is JSON",
             file=str(files[0]),
             field="-o",
             hint=f"-o {output.with_suffix('.json')}",
         )
 
 
-def _training(
+def _scenario(
+    reader: ScenarioReader,
     files: list[Path],
     output: Path,
     device: str,
@@ -110,24 +112,22 @@ def _training(
     import msgspec
 
     from silicast.core.files import write_atomically
-    from silicast.formats.training_configs import missing_of, read_training_config
-    from silicast.formats.training_configs.reader import NEEDED
     from silicast.scenario.decode import decode
     from silicast.scenario.set_fields import with_fields
 
     gpus = fields.get("cluster.gpus")
     devices = gpus if isinstance(gpus, int) and gpus > 0 else 0
-    scenario, remarks = read_training_config(*files, devices=devices, run=run, variables=variables)
+    scenario, remarks = reader.read(files, devices, run, variables)
     given = {"device": device, **fields} if device else fields
     whole = with_fields(scenario, given)
     if isinstance(named := whole.get("device"), str):
         from silicast.hardware.catalog import find_device
 
         find_device(named)
-    missing = missing_of(whole)
+    missing = reader.missing(whole)
     if given and (missing is None or missing[0] == "device"):
         # what is stated is checked before a device is
-        named = whole.get("device") or NEEDED["device"]
+        named = whole.get("device") or "h100"
         decode({**whole, "device": named}, folder=output.parent)
     for line in remarks:
         if not (given.get("device") and line.startswith("device: not stated")):
@@ -137,20 +137,28 @@ def _training(
             "is stated by none of the files", file=str(files[0]), field=missing[0], hint=missing[1]
         )
     if missing is None:
-        _tried(whole, files[0], output.parent)
+        _tried(reader, whole, files[0], output.parent)
     content = msgspec.json.encode(whole)
     write_atomically(output, msgspec.json.format(content, indent=1) + b"\n")
     show(f"{output}: a scenario for `silicast run`")
     return status.ANSWERED
 
 
-def _tried(scenario: dict[str, Any], file: Path, folder: Path) -> None:
+def _tried(reader: ScenarioReader, scenario: dict[str, Any], file: Path, folder: Path) -> None:
     """Raises SilicastError, with the file and what to state, where the scenario cannot be run."""
-    from silicast.scenario.answers.training.training_runs import run_of
     from silicast.scenario.decode import decode
 
     try:
-        run_of(decode(scenario, folder=folder))
+        decoded = decode(scenario, folder=folder)
+        if reader.task == "training":
+            from silicast.scenario.answers.training.training_runs import run_of
+
+            run_of(decoded)
+        else:
+            from silicast.scenario.answers.serving.answerer import prepared
+            from silicast.scenario.answers.serving.launch_plan import SAMPLE
+
+            prepared(decoded, SAMPLE)
     except SilicastError as error:
         stated = f"what the files state is changed by --set {error.field or 'FIELD'}=VALUE"
         raise SilicastError(

@@ -353,6 +353,8 @@ class SwitchTable(Strict, frozen=True):
             engine quantises when it loads a checkpoint that is not.
         not_modelled: values that the engine knows and that are refused here; "*" = any other.
         instead: value -> what to state instead of it; likewise.
+        needs: value -> option of ours that must be stated beside it; notes: value -> what a reader
+            must know of it.
     """
 
     aliases: list[str] = []
@@ -365,6 +367,8 @@ class SwitchTable(Strict, frozen=True):
     online: list[str] = []
     not_modelled: list[str] = []
     instead: dict[str, str] = {}
+    needs: dict[str, str] = {}
+    notes: dict[str, str] = {}
 
 
 @final

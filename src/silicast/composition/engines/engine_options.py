@@ -5,9 +5,9 @@ option                        values               what it does
 ============================= ==================== =============================================
 ``async_scheduling``          true, false          prepares a step while the device runs the last
 ``cuda_graph``                "full", "piecewise", how decode steps, of a bare framework whole
-                              "off"                passes, reach the device; "off" is eager; one
-                                                   that trains captures its layers in pieces but
-                                                   for experts
+                              "decode", "off"      passes, reach the device; "off" is eager, and so
+                                                   are prefills with "decode"; one that trains
+                                                   captures its layers in pieces but for experts
 ``cuda_graph_max_bs``         1 and more           sequences of the largest captured graph
 ``cudagraph_capture_sizes``   a list               sizes of batches that graphs are captured for
 ``overlap``                   true, false          second streams (shared experts beside others)
@@ -52,8 +52,7 @@ option                        values               what it does
 ``unpriced``                  a list of names      switches that cost an unknown time: wider
 ============================= ==================== =============================================
 
-Further switches go to the policy as they are (:data:`POLICY_SWITCHES`); the page of each policy in
-:mod:`silicast.serving.engines` says what they mean.
+Further switches go to the policy (:data:`POLICY_SWITCHES`): see :mod:`silicast.serving.engines`.
 """
 
 from __future__ import annotations
@@ -70,6 +69,7 @@ from silicast.composition.engines.engine import (
     ServingTable,
     StatePoolTable,
 )
+from silicast.composition.engines.unpriced import less_certain
 from silicast.core.errors import SilicastError, unsupported
 from silicast.core.naming import near
 
@@ -79,7 +79,8 @@ EAGER_CAVEAT = (
     "without graphs an engine's own Python runs between kernels; only launches are modelled, "
     "and short steps may take several times as long"
 )
-_GRAPHS: Mapping[str, Launch] = {"full": "graph", "piecewise": "piecewise", "off": "stream"}
+_WHOLE: Mapping[str, Launch] = {"full": "graph", "piecewise": "piecewise", "off": "stream"}
+_GRAPHS: Mapping[str, Launch] = {**_WHOLE, "decode": "graph"}
 
 
 def with_options(engine: Engine, options: Mapping[str, Any]) -> Engine:
@@ -137,21 +138,20 @@ def _cuda_graph(engine: Engine, value: Any) -> Engine:
             field="engine.options.cuda_graph",
         )
     decode = _GRAPHS[chosen]
-    prefill = "stream" if decode == "stream" else engine.launch.prefill
+    prefill = "stream" if chosen in ("decode", "off") else engine.launch.prefill
     if engine.kind != "serving":  # a whole pass is captured
         prefill = decode
     launch = msgspec.structs.replace(engine.launch, decode=decode, prefill=prefill)
     caveats, host = engine.caveats, engine.host
-    if decode == "stream" and engine.kind == "serving":
+    if chosen in ("decode", "off") and engine.kind == "serving":
         caveats = [*caveats, EAGER_CAVEAT]
         host = msgspec.structs.replace(host, dispatch_us=host.eager_us or host.dispatch_us)
     return msgspec.structs.replace(engine, launch=launch, host=host, caveats=caveats)
 
 
 def _overlap(engine: Engine, value: Any) -> Engine:
-    if _yes_or_no("overlap", value):
-        return engine
-    return msgspec.structs.replace(engine, overlap=[])
+    chosen = _yes_or_no("overlap", value)
+    return engine if chosen else msgspec.structs.replace(engine, overlap=[])
 
 
 def _fused_all_reduce(engine: Engine, value: Any) -> Engine:
@@ -386,10 +386,11 @@ def _loss_copies(engine: Engine, value: Any) -> Engine:
 
 def _unpriced(engine: Engine, value: Any) -> Engine:
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise SilicastError(
-            f"expected a list of names, found {value!r:.40}", field="engine.options.unpriced"
-        )
-    return _trained(engine, "unpriced", value)
+        problem = f"expected a list of names, found {value!r:.40}"
+        raise SilicastError(problem, field="engine.options.unpriced")
+    if engine.kind != "serving":
+        return _trained(engine, "unpriced", value)
+    return less_certain(engine, len(value))
 
 
 def _one_of(name: str, field: str, values: Mapping[str, Any]) -> Callable[[Engine, Any], Engine]:

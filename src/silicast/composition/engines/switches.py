@@ -54,6 +54,7 @@ def choose(engine: Engine, stated: Mapping[str, Any], version: str = "") -> Chos
     remarks: list[str] = []
     for name, switch, table, value in _switches(engine, stated):
         remarks += _check_release(engine, name, table, version)
+        remarks += _check_beside(name, table, value, stated)
         if value in table.usual:
             continue
         backends = [each for each in engine.backends if value in each.by.get(switch, ())]
@@ -223,6 +224,24 @@ def _check_release(engine: Engine, name: str, table: SwitchTable, version: str) 
     return [
         f"engine.options.{name}: {engine.name} has it in releases {releases}; state the version"
     ]
+
+
+def _check_beside(
+    name: str, table: SwitchTable, value: str, stated: Mapping[str, Any]
+) -> list[str]:
+    """What a reader must know of a value.
+
+    Raises:
+        SilicastError: an option that has to stand beside it is not stated.
+    """
+    field = f"engine.options.{name}"
+    if (needed := table.needs.get(value)) and not stated.get(needed):
+        raise SilicastError(
+            f"{value} works by {needed}, which is not stated",
+            field=field,
+            hint=f"state engine.options.{needed}",
+        )
+    return [f"{field} = {value}: {table.notes[value]}"] if value in table.notes else []
 
 
 def _check_value(engine: Engine, name: str, switch: str, value: str, *, known: bool) -> None:

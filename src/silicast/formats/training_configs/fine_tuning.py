@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, final
 
 from silicast.core.plain_data import MAX_TOML_BYTES
+from silicast.formats.effects import effects_of
 from silicast.formats.fields import Fields
 from silicast.formats.source import Source
 from silicast.formats.training_configs.accelerate_config import (
@@ -26,7 +27,6 @@ from silicast.formats.training_configs.deepspeed_config import (
     named_deepspeed,
     read_deepspeed,
 )
-from silicast.formats.training_configs.effects import effects_of
 from silicast.formats.training_configs.reader import Stated, TrainingConfig, Tree
 from silicast.formats.training_configs.trainer_run import TrainerRun, is_on
 

@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from silicast.core.errors import SilicastError
+from silicast.formats.effects import Effects, effects_of
 from silicast.formats.fields import Fields
 from silicast.formats.shell_options import options
 from silicast.formats.shell_script import Script, unresolved
-from silicast.formats.training_configs.effects import Effects, effects_of
 from silicast.formats.training_configs.megatron_switches import of_environment
 from silicast.formats.training_configs.reader import Stated
 

@@ -10,11 +10,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, final
 
+from silicast.formats.effects import effects_of
 from silicast.formats.fields import Fields
 from silicast.formats.shell_script import Script
 from silicast.formats.source import Source
 from silicast.formats.training_configs.decoder_config import DecoderSizes, LatentSizes, config_of
-from silicast.formats.training_configs.effects import effects_of
 from silicast.formats.training_configs.reader import (
     Stated,
     TrainingConfig,

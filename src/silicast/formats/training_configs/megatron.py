@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, final
 
 from silicast.core.errors import unsupported
+from silicast.formats.effects import effects_of
 from silicast.formats.fields import Fields
 from silicast.formats.source import Source
 from silicast.formats.training_configs.decoder_config import DecoderSizes, LatentSizes, config_of
-from silicast.formats.training_configs.effects import effects_of
 from silicast.formats.training_configs.launcher import LEAST_KNOWN, arguments_of, closed, ranks_of
 from silicast.formats.training_configs.megatron_switches import refuse_contradictions, switches
 from silicast.formats.training_configs.reader import (

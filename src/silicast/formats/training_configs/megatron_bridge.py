@@ -12,10 +12,10 @@ from typing import Any, ClassVar, final
 from silicast.core.catalog import CATALOG
 from silicast.core.decode import read_toml
 from silicast.core.errors import unsupported
+from silicast.formats.effects import effects_of
 from silicast.formats.fields import Fields
 from silicast.formats.python_file import CALLED, GIVEN
 from silicast.formats.source import Source
-from silicast.formats.training_configs.effects import effects_of
 from silicast.formats.training_configs.megatron import Megatron, scenario_of
 from silicast.formats.training_configs.python_recipe import chosen_recipe, known_values
 from silicast.formats.training_configs.reader import Stated, TrainingConfig, Tree, register

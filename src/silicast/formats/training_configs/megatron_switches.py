@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from silicast.formats.effects import WIDER
 from silicast.formats.fields import Fields
-from silicast.formats.training_configs.effects import WIDER
 
 DROPOUT = 0.1
 """Of layers and of attention's scores where nothing is stated."""

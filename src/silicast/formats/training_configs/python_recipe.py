@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from silicast.core.errors import unsupported
+from silicast.formats.effects import Effects
 from silicast.formats.python_file import CALLED, GIVEN, Built, PythonFile, Unread
 from silicast.formats.source import Source
-from silicast.formats.training_configs.effects import Effects
 from silicast.formats.training_configs.reader import Stated
 
 NAMES = (CALLED, GIVEN, "_target_")

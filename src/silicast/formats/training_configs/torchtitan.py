@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, final
 
 from silicast.core.errors import SilicastError
+from silicast.formats.effects import effects_of
 from silicast.formats.fields import Fields
 from silicast.formats.source import Source
-from silicast.formats.training_configs.effects import effects_of
 from silicast.formats.training_configs.reader import (
     Stated,
     TrainingConfig,

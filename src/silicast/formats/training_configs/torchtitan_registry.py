@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from silicast.core.errors import unsupported
+from silicast.formats.effects import effects_of
 from silicast.formats.python_file import CALLED, GIVEN, PythonFile
 from silicast.formats.source import Source
-from silicast.formats.training_configs.effects import effects_of
 from silicast.formats.training_configs.python_recipe import chosen_recipe, known_values
 from silicast.formats.training_configs.reader import Stated, Tree
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
+from silicast.formats.effects import WIDER
 from silicast.formats.fields import Fields
-from silicast.formats.training_configs.effects import WIDER
 from silicast.formats.training_configs.reader import Tree, parallel_of
 
 OPTIMIZERS: Mapping[str, str] = {

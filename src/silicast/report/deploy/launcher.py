@@ -1,144 +1,31 @@
-"""How the servers of an engine are started: data files in ``catalog/launchers``."""
+"""The words that start the servers of a plan, by ``catalog/launchers``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec.structs import replace
-
-from silicast.core.catalog import catalog_files
-from silicast.core.decode import Strict, read_table
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.engines.switches import choose, is_switch
 from silicast.core.errors import SilicastError, unsupported
+from silicast.formats.server_launches.launcher import Launcher, launcher_of
 from silicast.scenario.answers.serving.launch_plan import LaunchPlan, PoolLaunch
 
-PAGE = "docs/how-to/deploy-a-plan.md"
 PORT = 8000
-
-
-class KnownFlags(Strict, frozen=True):
-    """``[known]``: every flag that the package has."""
-
-    flags: tuple[str, ...]
-
-
-class BenchmarkCommand(Strict, frozen=True):
-    """``[benchmark]``: what measures a server under the traffic of the prediction."""
-
-    command: tuple[str, ...]
-
-
-class OptionsFile(Strict, frozen=True):
-    """``[options]``: what a server is told in a file of YAML.
-
-    ``flag``: names the file; ``attention_dp``: where there are groups of attention; ``roles``: of
-    pools that only prefill or decode.
-    """
-
-    flag: str
-    attention_dp: dict[str, Any] = {}
-    roles: dict[str, dict[str, Any]] = {}
-
-
-class RequestRouter(Strict, frozen=True):
-    """``[router]``: the engine's process that sends requests to prefill, then to decode servers.
-
-    ``command``: with the name of its file; ``servers``: role -> the field that lists them.
-    """
-
-    command: tuple[str, ...]
-    servers: dict[str, str]
-    options: dict[str, Any] = {}
-
-
-class DynamoWorker(Strict, frozen=True):
-    """``[dynamo]``: the engine as a worker of Dynamo, which states all that differs.
-
-    ``flags``: empty where they are the engine's own; ``known``: flags beside the engine's own.
-    """
-
-    version: str
-    source: str
-    command: tuple[str, ...]
-    image: str
-    roles: dict[str, tuple[str, ...]]
-    known: tuple[str, ...]
-    flags: dict[str, str] = {}
-
-
-class Launcher(Strict, frozen=True):
-    """A file of ``catalog/launchers``.
-
-    ``checked``: ``known`` was read from the package itself. ``flags``: what we state -> flag;
-    ``switches``: set where experts are spread, or where there are groups of attention.
-    ``tp_counts_groups``: the tensor degree is of all groups together.
-    """
-
-    engine: str
-    version: str
-    source: str
-    checked: bool
-    command: tuple[str, ...]
-    entrypoint: tuple[str, ...]
-    image: str
-    flags: dict[str, str]
-    known: KnownFlags
-    switches: dict[str, tuple[str, ...]] = {}
-    roles: dict[str, tuple[str, ...]] = {}
-    kv_dtypes: dict[str, str] = {}
-    recipes: dict[str, tuple[str, ...]] = {}
-    benchmark: BenchmarkCommand | None = None
-    options: OptionsFile | None = None
-    router: RequestRouter | None = None
-    dynamo: DynamoWorker | None = None
-    experts_over_all_ranks: bool = False
-    tp_counts_groups: bool = False
-
-
-def launcher_of(engine: str) -> Launcher:
-    """The launcher of an engine.
-
-    Raises:
-        SilicastError: there is none.
-    """
-    engines = []
-    for path in catalog_files("launchers", ".toml"):
-        launcher = read_table(path, Launcher, PAGE)
-        if launcher.engine == engine:
-            return launcher
-        engines.append(launcher.engine)
-    raise unsupported(f"{engine} has no files to deploy", "engine", f"one of {', '.join(engines)}")
-
-
-def dynamo_launcher(engine: str) -> Launcher:
-    """The same for a worker of Dynamo.
-
-    Raises:
-        SilicastError: there is none.
-    """
-    launcher = launcher_of(engine)
-    worker = launcher.dynamo
-    if worker is None:
-        raise unsupported(f"{engine} has no worker of Dynamo", "engine", "vllm, sglang or trtllm")
-    return replace(
-        launcher,
-        version=f"{launcher.version} under dynamo {worker.version}",
-        command=worker.command,
-        image=worker.image,
-        roles=worker.roles,
-        flags=worker.flags or launcher.flags,
-        recipes={} if worker.flags else launcher.recipes,
-        options=None if worker.flags else launcher.options,
-        known=KnownFlags((*(() if worker.flags else launcher.known.flags), *worker.known)),
-    )
+UNPRICED = "unpriced"
+"""Of options: names of switches that were not priced, whose values nobody has here."""
 
 
 def options_of(pool: PoolLaunch, launcher: Launcher) -> dict[str, Any]:
     """What a server is told in a file beside its flags; {} = it needs none."""
     if launcher.options is None:
         return {}
-    groups = launcher.options.attention_dp if pool.attention_dp > 1 else {}
-    return launcher.options.roles.get(pool.role, {}) | groups
+    told: dict[str, Any] = dict(launcher.options.roles.get(pool.role, {}))
+    told |= launcher.options.attention_dp if pool.attention_dp > 1 else {}
+    for name, value in _in_file(pool, launcher).items():
+        table, _, inner = name.rpartition(".")
+        told |= {table: {**told.get(table, {}), inner: value}} if table else {name: value}
+    return told
 
 
 def options_name(pool: PoolLaunch) -> str:
@@ -157,6 +44,7 @@ def arguments_of(pool: PoolLaunch, launcher: Launcher, folder: str = "") -> list
         SilicastError: the engine cannot be told a degree, a format or an option.
     """
     _check_degrees(pool, launcher)
+    _check_release(pool, launcher)
     total = pool.tp * pool.attention_dp if launcher.tp_counts_groups else pool.tp
     values: dict[str, Any] = {
         "tp": total,
@@ -194,7 +82,7 @@ def arguments_of(pool: PoolLaunch, launcher: Launcher, folder: str = "") -> list
             )
         words += launcher.roles.get(pool.role, ())
     words += _options(pool, launcher, words)
-    unknown = [w for w in words if w.startswith("--") and w not in launcher.known.flags]
+    unknown = [w for w in words if w.startswith("--") and not _is_known(w, launcher)]
     if unknown:
         raise SilicastError(
             f"{', '.join(unknown)}: no flag of {launcher.engine} {launcher.version}",
@@ -283,11 +171,25 @@ def _check_degrees(pool: PoolLaunch, launcher: Launcher) -> None:
     known = {*launcher.flags, *launcher.switches}
     if launcher.options and launcher.options.attention_dp:
         known.add("attention_dp")
+        if pool.attention_dp > 1 and pool.tp > 1:
+            raise unsupported(
+                f"{launcher.engine} attends in one group or in groups of one rank, not in "
+                f"{pool.attention_dp} of {pool.tp}",
+                "parallel.attention_dp",
+                f"attention_dp = {ranks} with tp = 1, or attention_dp = 1",
+            )
     if pool.attention_dp > 1 and "attention_dp" not in known:
         raise unsupported(
             f"{launcher.engine} {launcher.version} has no flag of groups of attention",
             "parallel.attention_dp",
         )
+
+
+def _check_release(pool: PoolLaunch, launcher: Launcher) -> None:
+    """Refuses switches that the release for which files are written does not have."""
+    engine = find_engine(pool.engine)
+    version = launcher.version.partition(" ")[0]
+    choose(engine, {n: v for n, v in pool.options.items() if is_switch(engine, n)}, version)
 
 
 def _kv_dtype(pool: PoolLaunch, launcher: Launcher) -> str | None:
@@ -303,16 +205,40 @@ def _kv_dtype(pool: PoolLaunch, launcher: Launcher) -> str | None:
 def _options(pool: PoolLaunch, launcher: Launcher, stated: list[str]) -> list[str]:
     """Further options of the engine; the limits among them are stated as they were predicted."""
     words = list[str]()
+    in_file = _in_file(pool, launcher)
     for name, value in pool.options.items():
-        flag = f"--{name.replace('_', '-')}"
-        if name.isupper() or flag in stated:
+        flag = launcher.flag_of(name)
+        if name.isupper() or name in in_file or flag in stated:
             continue
-        if flag not in launcher.known.flags:
+        if name == UNPRICED or not flag:
             raise unsupported(
-                f"{launcher.engine} {launcher.version} has no flag {flag}", f"engine.options.{name}"
+                f"{launcher.engine} {launcher.version} has no flag --{name.replace('_', '-')}",
+                f"engine.options.{name}",
             )
-        if value is False:
-            words.append(f"--no-{name.replace('_', '-')}")
-            continue
-        words += [flag] if value is True else [flag, str(value)]
+        if name in launcher.reads.negated.values():
+            words += [] if value else [flag]
+        elif value is False:
+            words += [f"--no-{flag.removeprefix('--')}"] if launcher.reads.negates else []
+        elif isinstance(value, list):
+            words += [flag, *map(str, value)]
+        else:
+            words += [flag] if value is True else [flag, str(value)]
     return words
+
+
+def _is_known(flag: str, launcher: Launcher) -> bool:
+    """Whether the package has a flag, or turns it off."""
+    flag = flag.partition(".")[0]
+    on = f"--{flag.removeprefix('--no-')}" if launcher.reads.negates else flag
+    return flag in launcher.known.flags or on in launcher.known.flags
+
+
+def _in_file(pool: PoolLaunch, launcher: Launcher) -> dict[str, Any]:
+    """Options that only a file of options states."""
+    if launcher.options is None:
+        return {}
+    return {
+        name: value
+        for name, value in pool.options.items()
+        if name.replace("_", "-") in launcher.reads.options and not launcher.flag_of(name)
+    }

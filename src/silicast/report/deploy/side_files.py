@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from silicast.report.deploy.launcher import launcher_of, options_name, options_of
+from silicast.core.errors import unsupported
+from silicast.formats.server_launches.launcher import launcher_of
+from silicast.report.deploy.launcher import options_name, options_of
 from silicast.report.deploy.target import yaml_text
 from silicast.scenario.answers.serving.launch_plan import LaunchPlan
 
@@ -14,11 +16,21 @@ FOLDER = "/etc/server/"
 
 
 def option_files(plan: LaunchPlan) -> dict[str, str]:
-    """Name of a file of options -> its text; {} = flags say everything."""
+    """Name of a file of options -> its text; {} = flags say everything.
+
+    Raises:
+        SilicastError: pools that share a file differ in it.
+    """
     files = dict[str, str]()
     for pool in plan.pools:
         if told := options_of(pool, launcher_of(pool.engine)):
-            files[options_name(pool)] = yaml_text(told)
+            name, text = options_name(pool), yaml_text(told)
+            if files.setdefault(name, text) != text:
+                raise unsupported(
+                    "pools of one role have options of their own, which one file states",
+                    "pools",
+                    "state them for the engine, not for a pool",
+                )
     return files
 
 

@@ -11,7 +11,8 @@ import msgspec
 
 from silicast.core.errors import SilicastError
 from silicast.core.files import write_atomically, write_errors
-from silicast.report.deploy.launcher import PORT, benchmark_of, launcher_of, remarks_of
+from silicast.formats.server_launches.launcher import launcher_of
+from silicast.report.deploy.launcher import PORT, benchmark_of, remarks_of
 from silicast.report.deploy.target import find_target
 from silicast.scenario.answers.serving.launch_plan import launch_plan
 from silicast.scenario.decode import decode

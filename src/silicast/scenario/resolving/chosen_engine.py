@@ -76,6 +76,7 @@ def with_quantisation(scenario: Scenario, engine: Engine, formats: Precision) ->
     return quantised(engine, scenario.engine.options, formats, recipe)
 
 
+UNPRICED = "not priced, the interval is wider: {}"
 QUEUES = ("serving", "capacity")
 """Tasks in which requests queue."""
 
@@ -94,6 +95,8 @@ def options_elsewhere(scenario: Scenario, engine: Engine, device: Device) -> lis
         ]
     if stated and engine.serving is not None:
         remarks += _unread(scenario, engine)
+        if unpriced := stated.get("unpriced"):
+            remarks.append(UNPRICED.format(", ".join(map(str, unpriced))))
     for name, value in stated.items():
         positions = engine.options_on.get(name, [])
         if value in (False, "off"):

@@ -9,6 +9,7 @@ import pytest
 
 from silicast.composition.engines.engine import Engine, find_engine
 from silicast.composition.engines.engine_lowering import engine_op
+from silicast.composition.engines.engine_options import with_options
 from silicast.composition.engines.engine_versions import as_of
 from silicast.composition.engines.switches import check_kernels, choose, is_switch, quantised
 from silicast.composition.step.machine import Machine
@@ -124,7 +125,8 @@ def test_options_of_ours_that_mean_the_same() -> None:
         ("vllm", {"VLLM_FLASH_ATTN_VERSION": 2}, "0.19", ["0.19", "0.15"]),
         ("vllm", {"VLLM_FLASH_ATTN_VERSION": 2, "VLLM_ATTENTION_BACKEND": "FLASHINFER"}, "0.11",
          ["VLLM_FLASH_ATTN_VERSION", "VLLM_ATTENTION_BACKEND"]),
-        ("vllm", {"kv_connector": "NixlConnector"}, "", ["pools"]),
+        ("vllm", {"kv_connector": "MultiConnector"}, "", ["pools", "kv_offloading_size"]),
+        ("vllm", {"kv_connector": "OffloadingConnector"}, "", ["kv_offloading_size"]),
         ("sglang", {"moe_runner_backend": "triton"}, "0.4.7", ["0.4.7", "0.5.3"]),
     ],
 )  # fmt: skip
@@ -193,3 +195,28 @@ def test_weights_that_a_switch_asks_for() -> None:
             quantised(vllm, {"quantization": value}, formats, recipe)
     mixed = replace(bf16, experts="w4a16_mxfp4")
     assert quantised(vllm, {"quantization": "mxfp4"}, mixed) == mixed
+
+
+def test_graphs_of_decode_steps_alone_leave_prefills_eager() -> None:
+    engine = find_engine("vllm")
+    chosen = choose(engine, {"cudagraph_mode": "FULL_DECODE_ONLY"}, "0.11")
+    assert chosen.options == {"cuda_graph": "decode"}
+    launch = with_options(engine, chosen.options).launch
+    assert (launch.decode, launch.prefill) == ("graph", "stream")
+
+
+def test_connectors_that_move_caches_are_remarked_and_choose_nothing() -> None:
+    engine = find_engine("vllm")
+    chosen = choose(engine, {"kv_connector": "NixlConnector"})
+    assert chosen.engine == engine
+    assert not chosen.options
+    assert "pools with roles" in chosen.remarks[0]
+    beside = {"kv_connector": "LMCacheConnectorV1", "kv_offloading_size": 40}
+    assert "host's memory" in choose(engine, beside).remarks[0]
+
+
+def test_unpriced_switches_of_a_server_widen_its_steps() -> None:
+    engine = find_engine("vllm")
+    one, four = (with_options(engine, {"unpriced": ["x"] * n}).release_log_sd for n in (1, 4))
+    assert engine.release_log_sd < one
+    assert four == pytest.approx(2.0 * one)

@@ -10,8 +10,8 @@ import pytest
 
 from silicast.composition.passes.training_step import UNPRICED
 from silicast.core.errors import SilicastError
+from silicast.formats.effects import WIDER, effects_of
 from silicast.formats.training_configs import missing_of, read_training_config
-from silicast.formats.training_configs.effects import WIDER, effects_of
 from silicast.scenario.answers.training.training_runs import prepared
 from silicast.scenario.decode import decode
 from silicast.scenario.workloads import TrainingWorkload

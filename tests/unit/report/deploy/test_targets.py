@@ -11,13 +11,8 @@ from typing import Any
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.report.deploy.launcher import (
-    arguments_of,
-    benchmark_of,
-    dynamo_launcher,
-    launcher_of,
-    remarks_of,
-)
+from silicast.formats.server_launches.launcher import dynamo_launcher, launcher_of
+from silicast.report.deploy.launcher import arguments_of, benchmark_of, remarks_of
 from silicast.report.deploy.target import find_target, target_names, yaml_text
 from silicast.report.deploy.written import write_deployment
 from silicast.scenario.answers.serving.launch_plan import LaunchPlan, PoolLaunch, launch_plan

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, final
 
 from silicast.core.errors import unsupported
+from silicast.formats.server_launches.launcher import launcher_of
 from silicast.report.deploy.launcher import (
     PORT,
     command_of,
     environment_of,
-    launcher_of,
     options_name,
     options_of,
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, final
 
-from silicast.report.deploy.launcher import arguments_of, dynamo_launcher, environment_of
+from silicast.formats.server_launches.launcher import dynamo_launcher
+from silicast.report.deploy.launcher import arguments_of, environment_of
 from silicast.report.deploy.target import (
     DeployTarget,
     model_label,

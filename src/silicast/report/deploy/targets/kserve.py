@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, final
 
 from silicast.core.errors import unsupported
-from silicast.report.deploy.launcher import arguments_of, environment_of, launcher_of
+from silicast.formats.server_launches.launcher import launcher_of
+from silicast.report.deploy.launcher import arguments_of, environment_of
 from silicast.report.deploy.side_files import option_files
 from silicast.report.deploy.target import (
     DeployTarget,

@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, final
 
-from silicast.report.deploy.launcher import (
-    PORT,
-    command_of,
-    environment_of,
-    launcher_of,
-    options_of,
-)
+from silicast.formats.server_launches.launcher import launcher_of
+from silicast.report.deploy.launcher import PORT, command_of, environment_of, options_of
 from silicast.report.deploy.side_files import (
     FOLDER,
     ROUTER_FILE,

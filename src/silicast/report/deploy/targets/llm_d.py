@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, final
 
 from silicast.core.errors import unsupported
-from silicast.report.deploy.launcher import PORT, command_of, environment_of, launcher_of
+from silicast.formats.server_launches.launcher import launcher_of
+from silicast.report.deploy.launcher import PORT, command_of, environment_of
 from silicast.report.deploy.target import DeployTarget, one_node, register_target, yaml_text
 from silicast.scenario.answers.serving.launch_plan import LaunchPlan, PoolLaunch
 

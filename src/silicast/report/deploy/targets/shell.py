@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import ClassVar, final
 
-from silicast.report.deploy.launcher import PORT, command_of, environment_of, launcher_of
+from silicast.formats.server_launches.launcher import launcher_of
+from silicast.report.deploy.launcher import PORT, command_of, environment_of
 from silicast.report.deploy.side_files import ROUTER_FILE, option_files, router_command, router_file
 from silicast.report.deploy.target import DeployTarget, one_node, register_target
 from silicast.scenario.answers.serving.launch_plan import LaunchPlan

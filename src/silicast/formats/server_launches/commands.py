@@ -1,0 +1,270 @@
+"""The command that starts a server, among the words of a shell or of a container."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+from typing import final
+
+from silicast.formats.server_launches.launcher import Launcher, launchers
+from silicast.formats.shell_options import script_in
+from silicast.formats.shell_script import Script
+
+_RELEASE = re.compile(r"(?:^|[:=@-])v?(\d+\.\d+(?:\.\d+)*(?:\.?(?:rc|post|dev)\d+)*)")
+_INSTALLED = re.compile(r"(vllm|sglang|tensorrt[-_]llm)(?:\[[^\]]*\])?==([\w.]+)")
+_ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_USES = re.compile(r"\$\{?([A-Za-z_]\w*)")
+_DOCKERS = frozenset(("docker", "podman", "nerdctl", "singularity", "apptainer", "enroot"))
+_CHAIN = frozenset(("&&", "||", ";", "|", "&"))
+
+
+@final
+@dataclass(frozen=True)
+class ServerCommand:
+    """What starts servers alike.
+
+    Attributes:
+        arguments: the words behind those that start the engine.
+        environment: variables that it certainly has; variables: that it may have, of the shell.
+        version: release of the engine, by its image or package; "" = not said.
+        name: of the service or container; hints: further words that may tell its role.
+        replicas: servers alike; devices: that it is given, 0 = not hints.
+        device: a name of its devices; files: that stand beside it, by name.
+    """
+
+    launcher: Launcher
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
+    version: str = ""
+    name: str = ""
+    hints: str = ""
+    replicas: int = 1
+    nodes: int = 1
+    devices: int = 0
+    device: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+def command_in(words: Sequence[str]) -> ServerCommand | None:
+    """The server that words start, if they start one.
+
+    >>> server = command_in(["env", "A=1", "vllm", "serve", "org/model", "-tp", "2"])
+    >>> server.launcher.engine, server.arguments, dict(server.environment)
+    ('vllm', ('org/model', '-tp', '2'), {'A': '1'})
+    >>> words = "docker run -e X=1 --gpus 2 vllm/vllm-openai:v0.11.0 --model org/model"
+    >>> server = command_in(words.split())
+    >>> server.version, server.arguments, server.devices
+    ('0.11.0', ('--model', 'org/model'), 2)
+    """
+    for launcher in launchers():
+        for start in launcher.reads.starts:
+            if (at := _position(words, start)) is not None:
+                tail = words[at + len(start) :]
+                other = tail[:1] and tail[0] in launcher.reads.not_servers
+                return None if other else _command_of(launcher, words[:at], tail)
+    for launcher in launchers():
+        for at, word in enumerate(words):
+            if is_image(launcher, word) and starts_server(launcher):
+                return _command_of(launcher, words[: at + 1], words[at + 1 :])
+    return None
+
+
+def commands_of_script(text: str, given: Mapping[str, str]) -> tuple[list[ServerCommand], Script]:
+    """Every server that a script starts, and the script.
+
+    Raises:
+        SilicastError: kind "limit": variables grow beyond a limit.
+    """
+    script = Script.parse(text, given)
+    installed = {
+        name.replace("_", "-"): version
+        for words in script.runs
+        for name, version in _INSTALLED.findall(" ".join(words))
+    }
+    packages = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm"}
+    roles = _roles_by_comment(text)
+    commands = []
+    for words in script.runs:
+        command = command_in(words)
+        if command is None:
+            continue
+        assigned = script.assigned.get(tuple(words), {})
+        outer = _around(command, words, script)
+        version = command.version or outer.version
+        version = version or installed.get(packages[command.launcher.engine], "")
+        used = {name for word in (*words, *assigned.values()) for name in _USES.findall(word)}
+        turns = [len(script.looped[name]) for name in used if name in script.looped]
+        port = port_of(command.arguments)
+        commands.append(
+            replace(
+                command,
+                environment={**outer.environment, **assigned, **command.environment},
+                variables={k: v for k, v in script.variables.items() if isinstance(v, str)},
+                version=version,
+                hints=" ".join((command.hints, roles.get(port, ""), _role_of_port(script, port))),
+                replicas=max([1, *turns]),
+                name=command.name or outer.name,
+                devices=command.devices or _visible(assigned) or outer.devices,
+                files=script.files,
+            )
+        )
+    return commands, script
+
+
+def _around(command: ServerCommand, words: Sequence[str], script: Script) -> ServerCommand:
+    """What a container that runs a shell says of the server that the shell starts."""
+    for outer in script.runs:
+        inner = script_in(outer)
+        if inner and all(word in inner for word in (words[0], words[-1])):
+            return _command_of(command.launcher, outer[: outer.index(inner)], ())
+    return ServerCommand(command.launcher, ())
+
+
+def is_image(launcher: Launcher, word: str) -> bool:
+    """Whether a word names an image of the engine, in any registry and with any tag."""
+    name = re.split(r"[:@](?!.*/)", word.replace("#", "/"))[0]
+    return any(name == image or name.endswith(f"/{image}") for image in launcher.reads.images)
+
+
+def starts_server(launcher: Launcher) -> bool:
+    """Whether a container of the engine's image starts its server by itself."""
+    return launcher.entrypoint[0] not in ("python", "python3", "trtllm-serve")
+
+
+def release_in(word: str) -> str:
+    """The release that an image's tag names; "" = none.
+
+    >>> release_in("vllm/vllm-openai:v0.11.0"), release_in("lmsysorg/sglang:v0.5.3.post1-cu126")
+    ('0.11.0', '0.5.3.post1')
+    >>> release_in("vllm/vllm-openai:latest")
+    ''
+    """
+    tag = word.rpartition("/")[2].partition(":")[2]
+    match = _RELEASE.match(f":{tag}") if tag else None
+    return match[1] if match else ""
+
+
+def port_of(arguments: Sequence[str]) -> str:
+    """The port that arguments name; "" = the engine's assigned."""
+    for word, following in _pairs(arguments):
+        if word == "--port":
+            return following
+        if word.startswith("--port="):
+            return word.partition("=")[2]
+    return ""
+
+
+def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Each word with the one behind it; the last with ""."""
+    return itertools.zip_longest(words, words[1:], fillvalue="")
+
+
+def _position(words: Sequence[str], start: Sequence[str]) -> int | None:
+    """Where words begin that start a server; programs may be stated with their folder."""
+    for at in range(len(words) - len(start) + 1):
+        here = [PurePosixPath(words[at]).name, *words[at + 1 : at + len(start)]]
+        if here == list(start) and "install" not in words[:at]:
+            return at
+    return None
+
+
+def _command_of(
+    launcher: Launcher, before: Sequence[str], arguments: Sequence[str]
+) -> ServerCommand:
+    """A command by the words before and behind what starts it."""
+    environment: dict[str, str] = {}
+    devices, name, version = 0, "", ""
+    in_docker = any(PurePosixPath(word).name in _DOCKERS for word in before)
+    for word, following in _pairs(before):
+        if in_docker and word in ("-e", "--env"):
+            environment |= _assignment(following)
+        elif in_docker and re.match(r"(-e|--env)=?[A-Za-z_]\w*=", word):
+            environment |= _assignment(re.sub(r"^(-e|--env)=?", "", word))
+        elif in_docker and word == "--name":
+            name = following
+        elif in_docker and word.partition("=")[0] == "--gpus":
+            devices = _docker_devices(word.partition("=")[2] or following)
+        elif not in_docker and not word.startswith("-"):
+            environment |= _assignment(word)
+        if is_image(launcher, word):
+            version = release_in(word)
+    end = next((at for at, word in enumerate(arguments) if word in _CHAIN), len(arguments))
+    return ServerCommand(
+        launcher,
+        tuple(arguments[:end]),
+        environment,
+        version=version,
+        name=name,
+        hints=name,
+        devices=devices or _visible(environment),
+    )
+
+
+def _assignment(word: str) -> dict[str, str]:
+    match = _ASSIGNED.fullmatch(word)
+    return {match[1]: match[2]} if match else {}
+
+
+def _docker_devices(word: str) -> int:
+    """Devices by the value of docker's ``--gpus``; 0 = all, or not hints."""
+    word = word.strip("\"'")
+    if word.isdigit():
+        return int(word)
+    listed = word.partition("device=")[2].strip("\"'")
+    return len(listed.split(",")) if listed else 0
+
+
+def _visible(environment: Mapping[str, str]) -> int:
+    """Devices that a variable of the driver lists; 0 = none does."""
+    names = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
+    listed = next((environment[name] for name in names if environment.get(name)), "")
+    return len(listed.split(",")) if re.fullmatch(r"[\d,\s]+", listed) else 0
+
+
+def _roles_by_comment(text: str) -> dict[str, str]:
+    """Port of a command -> the comment above its line."""
+    comments: dict[str, str] = {}
+    comment = ""
+    for line in text.splitlines():
+        if line.lstrip().startswith("#"):
+            comment = line
+        elif match := re.search(r"--port[ =](\S+)", line):
+            comments[match[1]] = comment
+            comment = ""
+    return comments
+
+
+def _role_of_port(script: Script, port: str) -> str:
+    """A role by the option of a router that names a server's port."""
+    if not port:
+        return ""
+    for words in script.runs:
+        for word, following in _valued(words):
+            if re.search(rf"(?:^|:|\b){re.escape(port)}\b", following):
+                if re.search("prefill", word):
+                    return "prefill"
+                if re.search("decod", word):
+                    return "decode"
+    return ""
+
+
+def _valued(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Options with each of their values."""
+    name = ""
+    for word in words:
+        if word.startswith("--"):
+            name, _, value = word.partition("=")
+            if value:
+                yield name, value
+        elif name:
+            yield name, word
+
+
+def quoted(words: Sequence[str]) -> str:
+    """Words as a line of a shell, in which nothing is expanded."""
+    return shlex.join(words)

@@ -1,0 +1,348 @@
+"""What a server's command means: fields of a scenario of task ``serving``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from silicast.core.errors import SilicastError, unsupported
+from silicast.formats.effects import NOTHING, UNKNOWN, WIDENS, WIDER, effects_of
+from silicast.formats.fields import Fields, listed_names
+from silicast.formats.server_launches.arguments import Opener, arguments_of, known_flags
+from silicast.formats.server_launches.commands import ServerCommand
+from silicast.formats.server_launches.drafts import lora_of, speculative_of
+from silicast.formats.server_launches.host_caches import (
+    CONNECTOR,
+    OF_HOST_CACHES,
+    TRANSFERS,
+    in_host_memory,
+)
+from silicast.formats.server_launches.launcher import Launcher
+from silicast.formats.server_launches.model_facts import ModelFacts, ModelLookup
+from silicast.formats.shell_script import unresolved
+
+Tree = dict[str, Any]
+_LEAVES_AS_IT_IS = ("auto", "none", "None", "")
+_HALF = ("bfloat16", "float16", "half", "bf16", "fp16")
+_CACHES = {"bfloat16": "bf16", "float16": "fp16", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8_e5m2"}
+_OF_ROLES = (
+    f"{TRANSFERS}.kv-role",
+    "cache-transceiver-config.backend",
+    "disaggregation-transfer-backend",
+    "disaggregation-bootstrap-port",
+)
+"""Flags that a server with a role has, and that change nothing else that is modelled."""
+
+
+def server_of(
+    command: ServerCommand, opened: Opener, file: str, lookup: ModelLookup
+) -> tuple[Tree, list[str]]:
+    """The part of a scenario that a command states, and remarks.
+
+    Returns:
+        Tables ``model``, ``engine``, ``parallel``, ``precision``, ``speculative``, ``lora`` and
+        ``cluster``, as far as they are stated, and ``role`` ("" = it does both).
+
+    Raises:
+        SilicastError: a value of a flag that changes the run is left to the shell, or is wrong.
+    """
+    launcher, reads = command.launcher, command.launcher.reads
+    given = arguments_of(launcher, command.arguments, opened, file)
+    remarks = [
+        f"--{short}: read as --{flag}, which alone begins so"
+        for short, flag in given.abbreviated.items()
+    ]
+    values = {**given.values}
+    closed_remarks(values, launcher, file, remarks)
+    usual = {
+        name
+        for name, value in values.items()
+        if str(value) in (*_LEAVES_AS_IT_IS, *reads.usual.get(name, ()))
+    }
+    fields = Fields({n: v for n, v in values.items() if n not in usual}, file=file, loose=True)
+    model, served = _model(fields, file, lookup)
+    tree: Tree = {"model": model}
+    options: Tree = {}
+    tree["parallel"] = _parallel(fields, launcher, served, remarks)
+    if precision := _precision(fields, remarks):
+        tree["precision"] = precision
+    for name, table in (
+        ("speculative", speculative_of(launcher.engine, fields, served, lookup, remarks)),
+        ("lora", lora_of(fields)),
+    ):
+        if table:
+            tree[name] = table
+    tree["role"] = _role(fields, command, remarks)
+    options |= _options(fields, launcher)
+    if tree["role"]:
+        for name in (n for n in fields.names() if n in _OF_ROLES):
+            fields.get(name)
+        options.pop(CONNECTOR, None)  # a pool with a role has one
+        if tree["role"] == "prefill":
+            options.pop("async_scheduling", None)  # nor does it decode beside anything
+    options |= in_host_memory(fields, command, options, tree["parallel"])
+    options |= _variables(command, launcher, file, remarks)
+    if in_node := _in_node(fields, command, tree["parallel"]):
+        tree["cluster"] = {"gpus_per_node": in_node}
+    engine: Tree = {"name": launcher.engine}
+    if command.version:
+        engine["version"] = command.version
+    remarks += _unused(fields, launcher, options)
+    if options:
+        engine["options"] = options
+    tree["engine"] = engine
+    remarks += _devices(command, tree)
+    return tree, remarks
+
+
+def closed_remarks(values: Tree, launcher: Launcher, file: str, remarks: list[str]) -> None:
+    """Takes out values that are left to the shell; those that change nothing are remarked.
+
+    Raises:
+        SilicastError: one that changes the run.
+    """
+    for name, value in list(values.items()):
+        if not (isinstance(value, str) and unresolved(value)):
+            continue
+        shown = value[:40]
+        if name == "model-path" or effects_of(launcher.engine).effect(name) != NOTHING:
+            variable = re.search(r"\$\{?([A-Za-z_]\w*)", shown)
+            raise SilicastError(
+                f"its value {shown!r} is left to the shell",
+                file=file,
+                field="model" if name == "model-path" else f"--{name}",
+                hint=f"state it: silicast import FILE -o scenario.json --env {variable[1]}=value"
+                if variable
+                else "write the value into the file",
+            )
+        del values[name]
+        remarks.append(f"not used: --{name}, whose value {shown!r} is left to the shell")
+
+
+def _model(fields: Fields, file: str, lookup: ModelLookup) -> tuple[str, ModelFacts | None]:
+    """The model's name, by which its configuration is roles, and the model where it is known."""
+    name = fields.text("model-path", default="")
+    if not name:
+        raise SilicastError(
+            "the command names no model", file=file, field="model", hint="--set model=NAME"
+        )
+    named = fields.text("served-model-name", default="").split()
+    for each in (name, name.rstrip("/").rpartition("/")[2], *named):
+        if (facts := lookup(each)) is not None:
+            return each, facts
+    return name, None
+
+
+def _parallel(
+    fields: Fields, launcher: Launcher, model: ModelFacts | None, remarks: list[str]
+) -> Tree:
+    """Degrees; one that is 1 is left out."""
+    flags = {name: _flag(flag) for name, flag in launcher.flags.items()}
+    tp = fields.count(flags["tp"], default=1)
+    pp = fields.count(flags["pp"], default=1)
+    ep = fields.count(flags["ep"], default=1) if "ep" in flags else 1
+    groups = fields.count(flags.get("attention_dp", "data-parallel-size"), default=1)
+    experts = model is None or model.has_experts
+    apart = [_flag(each) for each in launcher.switches.get("attention_dp", ())]
+    in_groups = [each for each in apart if fields.flag(each)]
+    degrees = {"tp": tp, "pp": pp}
+    if launcher.options is not None and fields.flag("enable-attention-dp"):
+        degrees |= {"tp": 1, "attention_dp": tp}
+    elif launcher.tp_counts_groups and groups > 1:
+        if in_groups:
+            if tp % groups:
+                raise fields.error(f"{tp} does not divide by {groups} groups", flags["tp"])
+            degrees |= {"tp": tp // groups, "attention_dp": groups}
+        else:
+            degrees["dp"] = groups
+    elif groups > 1:
+        degrees["attention_dp" if experts else "dp"] = groups
+    spreads = [
+        _flag(each)
+        for each in launcher.switches.get("experts", ())
+        if fields.flag(_flag(each)) and experts
+    ]
+    spreads += [
+        name
+        for name, values in launcher.reads.spreads_experts.items()
+        if _text_of(fields, name) in values and experts
+    ]
+    if spreads:
+        ep = degrees["tp"] * degrees.get("attention_dp", 1)
+        remarks.append(f"experts are spread over all {ep} ranks: --{spreads[0]}")
+    degrees["ep"] = ep
+    return {name: degree for name, degree in degrees.items() if degree != 1}
+
+
+def _text_of(fields: Fields, name: str) -> str:
+    """A value as text; "none" where the flag is not there."""
+    if not fields.has(name):
+        return "none"
+    value = fields.get(name)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _precision(fields: Fields, remarks: list[str]) -> Tree:
+    precision: Tree = {}
+    cache = fields.text("kv-cache-dtype", "kv-cache-config.dtype", default="")
+    if cache:
+        precision["kv_cache"] = _CACHES.get(cache, cache)
+    dtype = fields.text("dtype", default="")
+    if dtype in ("float32", "float", "fp32"):
+        precision["weights"] = "fp32"
+    elif dtype in _HALF:
+        remarks.append(f"--dtype {dtype}: 16 bits, as the checkpoint's activations are taken")
+    elif dtype:
+        raise fields.error(f"expected one of {', '.join(_HALF)}, float32, roles {dtype!r}", "dtype")
+    return precision
+
+
+def _options(fields: Fields, launcher: Launcher) -> Tree:
+    """Options of the engine among the flags."""
+    reads, options = launcher.reads, dict[str, Any]()
+    for name in fields.names():
+        if name in reads.options:
+            options[name.replace("-", "_")] = fields.get(name)
+        elif name in reads.renamed:
+            options[reads.renamed[name]] = fields.get(name)
+        elif name in reads.negated:
+            options[reads.negated[name]] = not fields.flag(name)
+    sizes = ("cudagraph_capture_sizes", "cuda_graph_bs")
+    for name in (n for n in options if n.rpartition(".")[2] in sizes):
+        value = options[name]
+        options[name] = value if isinstance(value, list) else [value]
+    return options
+
+
+def _variables(command: ServerCommand, launcher: Launcher, file: str, remarks: list[str]) -> Tree:
+    """Options of the engine among variables of the environment, and remarks about others.
+
+    Raises:
+        SilicastError: one that changes the run is left to the shell.
+    """
+    effects, options = effects_of(launcher.engine), dict[str, Any]()
+    groups: dict[str, list[str]] = {}
+    for name, value in {**command.variables, **command.environment}.items():
+        effect = NOTHING if name in OF_HOST_CACHES else effects.effect(name)
+        if name in launcher.reads.variables:
+            if unresolved(value):
+                raise SilicastError(
+                    f"its value {value[:40]!r} is left to the shell", file=file, field=name
+                )
+            options[name] = value
+        elif effect not in (NOTHING, UNKNOWN) and value not in ("", "0", "false"):
+            groups.setdefault(effect, []).append(f"{name}={value[:30]}")
+        elif effect == UNKNOWN and name in command.environment:
+            groups.setdefault(UNKNOWN, []).append(name)
+    for effect, names in groups.items():
+        if effect == UNKNOWN:
+            remarks.append(f"variables that are not known and not read: {listed_names(names)}")
+        else:
+            remarks.append(_not_used(effect, names))
+            if effect in WIDENS:
+                options.setdefault("unpriced", []).extend(n.partition("=")[0] for n in names)
+    return options
+
+
+def _role(fields: Fields, command: ServerCommand, remarks: list[str]) -> str:
+    """What a server does alone, prefill or decode; "" = both."""
+    mode = fields.text("disaggregation-mode", default="").casefold()
+    mode = mode or fields.text("server-role", default="").casefold()
+    by_mode = {"prefill": "prefill", "decode": "decode", "context": "prefill"}
+    if mode in (*by_mode, "generation"):
+        return by_mode.get(mode, "decode")
+    of_kv = fields.get(f"{TRANSFERS}.kv-role")
+    moves = fields.has(f"{TRANSFERS}.kv-connector") or any(
+        name.startswith("cache-transceiver-config") for name in fields.names()
+    )
+    if of_kv in ("kv_producer", "kv_consumer"):
+        return "prefill" if of_kv == "kv_producer" else "decode"
+    if not moves:
+        return ""
+    values = [word for word in command.arguments if not word.startswith(("-", "{"))]
+    words = [*command.hints.split(), *values]
+    roles = {
+        role
+        for word in words
+        for role, other in (("prefill", "decode"), ("decode", "prefill"))
+        if role in word.casefold() and other not in word.casefold()
+    }
+    if len(roles) != 1:
+        return ""
+    (role,) = roles
+    remarks.append(f"taken as the server that does {role}s, by a name, comment or router beside it")
+    return role
+
+
+def _in_node(fields: Fields, command: ServerCommand, parallel: Mapping[str, int]) -> int:
+    """Devices of a node; 0 = one node."""
+    nodes = fields.count("nnodes", default=command.nodes)
+    total = parallel.get("tp", 1) * parallel.get("pp", 1) * parallel.get("attention_dp", 1)
+    local = fields.count("data-parallel-size-local", default=0, least=0)
+    if local and "attention_dp" in parallel:
+        return local * parallel.get("tp", 1) if local < parallel["attention_dp"] else 0
+    if nodes > 1 and total % nodes:
+        raise fields.error(f"{total} devices do not divide by {nodes} nodes", "nnodes")
+    return total // nodes if nodes > 1 else 0
+
+
+def _devices(command: ServerCommand, tree: Tree) -> list[str]:
+    """A remark where a server is given another number of devices than its degrees ask for."""
+    parallel = tree["parallel"]
+    needed = 1
+    for name in ("tp", "pp", "attention_dp", "dp"):
+        needed *= parallel.get(name, 1)
+    given = command.devices * command.nodes
+    if not given or given == needed or (given < needed and "cluster" in tree):
+        return []
+    if given < needed:
+        return [f"it is given {given} devices and asks for {needed}: it would not start"]
+    return [f"it is given {given} devices and uses {needed}"]
+
+
+def _unused(fields: Fields, launcher: Launcher, options: Tree) -> list[str]:
+    """Remarks about flags that nothing asked for, by what they would change."""
+    known, effects = known_flags(launcher), effects_of(launcher.engine)
+    groups: dict[str, list[str]] = {}
+    for line in fields.unused():
+        name = line.partition(" = ")[0]
+        effect = effects.effect(name)
+        if effect == UNKNOWN and name.partition(".")[0] not in known:
+            groups.setdefault("", []).append(f"--{line}")
+        else:
+            groups.setdefault(effect, []).append(f"--{line}")
+    remarks = []
+    for effect, lines in groups.items():
+        if effect:
+            remarks.append(_not_used(effect, lines))
+        else:
+            version = f"{launcher.engine} {launcher.version}"
+            remarks.append(
+                f"no flag of {version}, would change {UNKNOWN}{WIDER}: {listed_names(lines)}"
+            )
+        if effect in WIDENS or not effect:
+            names = [line[2:].partition(" = ")[0] for line in lines]
+            options.setdefault("unpriced", []).extend(names)
+    return remarks
+
+
+def _not_used(effect: str, lines: list[str]) -> str:
+    head = "not used" if effect == NOTHING else f"not used, would change {effect}"
+    return f"{head}{WIDER if effect in WIDENS else ''}: {listed_names(lines)}"
+
+
+def _flag(flag: str) -> str:
+    """A flag as arguments name it."""
+    return flag.removeprefix("--").replace("_", "-")
+
+
+def refuse_role(command: ServerCommand, file: str) -> SilicastError:
+    """Servers that exchange caches, of which nobody says what they do."""
+    return unsupported(
+        "moves caches to other servers, and nothing says whether it prefills or decodes",
+        f"--{TRANSFERS}",
+        'state kv_role, as in {"kv_connector": "...", "kv_role": "kv_producer"}, or name the '
+        "service or its comment prefill or decode",
+        file=file or command.name,
+    )
