@@ -235,6 +235,22 @@ def test_the_description_names_every_route_and_type(client: TestClient) -> None:
     assert 'route="/v1/predict",status="200"' in client.get("/metrics").text
 
 
+@pytest.mark.parametrize(
+    ("query", "word"),
+    [
+        ("contain=h100", "unknown parameter 'contain'"),
+        ("contains=h100&contains=l4", "stands twice"),
+        ("contains=" + "x" * 200, "too long"),
+    ],
+)
+def test_a_misspelt_parameter_gives_no_other_answer(
+    client: TestClient, query: str, word: str
+) -> None:
+    response = client.get(f"/v1/catalog/devices?{query}")
+    assert response.status_code == 422
+    assert word in response.json()["error"]["message"]
+
+
 def test_a_page_in_a_file_holds_its_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("silicast.app.server.setups.REQUESTS", {1: 4})
     told = list[int]()

@@ -31,6 +31,7 @@ from silicast.app.server.setups import PageSetup, scenarios_of
 from silicast.core.decode import decode_json
 from silicast.core.errors import SilicastError
 from silicast.core.metrics import METRICS
+from silicast.core.plain_data import shown
 from silicast.runner.lines import Line
 from silicast.runner.pool import AnswerPool, TooBusyError, TooSlowError
 from silicast.runner.replies import Replied
@@ -126,7 +127,7 @@ class PredictionServer:
     async def sweep_rows(self, request: Request) -> Response:
         """Answers of a sweep that are there, one a line, from the number ``after`` on."""
         rows = self._job(request).rows
-        after = request.query_params.get("after", "0")
+        after = _parameter(request, "after", "0")
         if not (after.isascii() and after.isdecimal() and len(after) < 10):
             message = f"expected a whole number from 0, found {after[:20]!r}"
             raise RefusedRequestError(refusal_response(422, message, field="after"))
@@ -153,7 +154,7 @@ class PredictionServer:
 
     async def catalog(self, request: Request) -> Response:
         """Names of devices, models or engines."""
-        text = request.query_params.get("contains", "")
+        text = _parameter(request, "contains", "")
         if len(text) > MOST_TEXT:
             raise RefusedRequestError(refusal_response(422, "is too long", field="contains"))
         kind = request.path_params["kind"]
@@ -248,6 +249,21 @@ class PredictionServer:
         finally:
             gone.cancel()
             task.cancel()
+
+
+def _parameter(request: Request, name: str, default: str) -> str:
+    """The one parameter that an address may have after its question mark.
+
+    Raises:
+        RefusedRequestError: it stands twice, or another one is there.
+    """
+    given = request.query_params.multi_items()
+    if given and [key for key, _ in given] != [name]:
+        other = next((key for key, _ in given if key != name), "")
+        message = f"unknown parameter {shown(other)}" if other else "stands twice"
+        hint = f"this path knows ?{name}="
+        raise RefusedRequestError(refusal_response(422, message, hint, field=name))
+    return given[0][1] if given else default
 
 
 async def _is_gone(request: Request) -> None:
