@@ -235,6 +235,15 @@ def test_the_description_names_every_route_and_type(client: TestClient) -> None:
     assert 'route="/v1/predict",status="200"' in client.get("/metrics").text
 
 
+def test_another_method_is_told_which_there_are(client: TestClient) -> None:
+    response = client.put("/v1/sweeps/x")
+    assert response.status_code == 405
+    assert {*response.headers["allow"].split(", ")} == {"GET", "HEAD", "DELETE"}
+    assert client.head("/").status_code == 200
+    assert client.post("/v1/predict").status_code == 415
+    assert "415" in client.get("/openapi.json").json()["paths"]["/v1/predict"]["post"]["responses"]
+
+
 @pytest.mark.parametrize(
     ("query", "word"),
     [

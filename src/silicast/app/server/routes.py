@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, final
 
@@ -317,10 +317,12 @@ def build_server(settings: ServerSettings) -> Starlette:
         "/openapi.json": here.description,
         **dict.fromkeys(ASSETS, here.asset),
     }
+    paths: dict[str, dict[str, Handler]] = {}
+    for method, table in (("POST", posts), ("GET", gets), ("DELETE", deletes)):
+        for path, handler in table.items():
+            paths.setdefault(path, {})[method] = here.counted(path, handler)
     routes = [
-        Route(path, here.counted(path, handler), methods=[method])
-        for method, table in (("POST", posts), ("GET", gets), ("DELETE", deletes))
-        for path, handler in table.items()
+        Route(path, _by_method(handlers), methods=[*handlers]) for path, handlers in paths.items()
     ]
     return Starlette(
         routes=routes,
@@ -330,10 +332,21 @@ def build_server(settings: ServerSettings) -> Starlette:
     )
 
 
+def _by_method(handlers: Mapping[str, Handler]) -> Handler:
+    """One handler of a path, whose methods are then named together where another one is asked."""
+
+    async def handle(request: Request) -> Response:
+        return await handlers["GET" if request.method == "HEAD" else request.method](request)
+
+    return handle
+
+
 async def _not_routed(_request: Request, error: Exception) -> Response:
     """No such path or method."""
     assert isinstance(error, HTTPException)
-    return refusal_response(error.status_code, str(error.detail), "see /openapi.json")
+    response = refusal_response(error.status_code, str(error.detail), "see /openapi.json")
+    response.headers.update(error.headers or {})
+    return response
 
 
 def _devices() -> Sequence[str]:
