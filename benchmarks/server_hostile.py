@@ -36,7 +36,7 @@ REQUESTS, EXAMPLES, CLIENTS, PAYLOADS = 40_000, 500, 4, 200
 LIMITS = ("--seconds", "1", "--sweep-points", "8")
 """A mutated scenario may ask for hours: the server's own limit ends it."""
 UNCHECKED = "positive_data_acceptance,negative_data_rejection"
-"""A scenario of right types may be refused; what is too large is a 413, which schemathesis takes for
+"""Scenarios of right types may be refused; what is too large is a 413, which schemathesis takes for
 an acceptance."""
 LINES_OF_JSON = """import schemathesis
 
