@@ -149,16 +149,19 @@ def leaderboard(
 def _belongs(name: str, row: TruthLine, submission: Submission) -> bool:
     """Whether a case is of a set, for a tool, whose card states on which ones it was fitted."""
     card = submission.card
-    unseen = {
-        "unseen board": not _named(row.labels.get("device", ""), card.devices_seen),
-        "unseen model": not _named(row.labels.get("model", ""), card.models_seen),
-        "unseen engine release": not _named(row.labels.get("engine", ""), card.releases_seen),
-    }
     if name.startswith(SUITE):
         return row.labels.get("suite") == name.removeprefix(SUITE)
     if name == "all":
         return True
-    return not any(unseen.values()) if name == "seen" else unseen[name]
+    stated = {
+        "unseen board": (row.labels.get("device", ""), card.devices_seen),
+        "unseen model": (row.labels.get("model", ""), card.models_seen),
+        "unseen engine release": (row.labels.get("engine", ""), card.releases_seen),
+    }
+    if name == "seen":
+        return all(seen is not None and _named(label, seen) for label, seen in stated.values())
+    label, seen = stated[name]
+    return seen is not None and not _named(label, seen)
 
 
 def _named(name: str, seen: Sequence[str]) -> bool:

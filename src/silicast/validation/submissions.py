@@ -33,16 +33,17 @@ class SubmissionCard(Strict, frozen=True):
     """What a tool says of itself, in a file beside its submission (``NAME.card.json``).
 
     Attributes:
-        devices_seen, models_seen, releases_seen: names in the cases that the tool was fitted on.
+        devices_seen, models_seen, releases_seen: names in the cases that the tool was fitted on;
+            None = it does not say, and is on no board of what was seen or not.
         data_seen: tables it was fitted on; hardware, seconds: what it ran on, and how long.
     """
 
     tool: Annotated[str, Meta(min_length=1, max_length=80)]
     version: Annotated[str, Meta(min_length=1, max_length=80)]
     data_seen: list[str] = []
-    devices_seen: list[str] = []
-    models_seen: list[str] = []
-    releases_seen: list[str] = []
+    devices_seen: list[str] | None = None
+    models_seen: list[str] | None = None
+    releases_seen: list[str] | None = None
     hardware: str = ""
     seconds: Annotated[float, Meta(gt=0)] | None = None
 

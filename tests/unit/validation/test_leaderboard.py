@@ -175,6 +175,9 @@ def test_ranks_are_drawn_by_case_and_alike_for_all() -> None:
 def test_seen_and_unseen_boards_are_apart() -> None:
     boards = leaderboard([_tool("x", 1.1, seen=("H100",))], TRUTHS)
     assert boards["unseen board"][0].rows == 20
+    assert not {"seen", "unseen model"} & boards.keys(), "the card does not say"
+    pair = [_tool("x", 1.1, seen=("H100",)), Submission(SubmissionCard("y", "1"), {}, (), ())]
+    assert [each.tool for each in leaderboard(pair, TRUTHS)["unseen board"]] == ["x"]
     assert boards["all"][0].rows == boards["suite x"][0].rows == 40
 
 
