@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.speed_server import ready, running_server
+from benchmarks.speed_server import ready, running_server, server_cpu_s
 
 WIDTHS = (320, 375, 768, 1024, 1440, 1920)
 GOALS = {"page_bytes": 300_000, "first_answer_s": 1.0}
@@ -85,13 +85,15 @@ class PageRun:
         page.screenshot(path=str(self.folder / f"{name}.png"), full_page=True)
 
     def first(self) -> dict[str, float]:
-        """Bytes of the page, and seconds to its first answer in a browser that has started."""
+        """Bytes of the page, and seconds to its first answer in a browser that has started: by the
+        clock, and of processors in the browser and the server, which other work does not stretch.
+        """
         page = self.opened()
         page.goto("about:blank")
-        start = time.perf_counter()
+        start, before = time.perf_counter(), server_cpu_s()
         page.goto(self.address)
         page.wait_for_selector(".verdict", timeout=WAIT_MS)
-        seconds = time.perf_counter() - start
+        seconds, spent = time.perf_counter() - start, server_cpu_s() - before
         self.finished(page)
         size = page.evaluate(SIZE)
         page.reload()
@@ -99,7 +101,12 @@ class PageRun:
         page.wait_for_selector(".verdict", timeout=WAIT_MS)
         again = time.perf_counter() - start
         page.context.close()
-        return {"page_bytes": size, "first_answer_s": seconds, "first_answer_again_s": again}
+        return {
+            "page_bytes": size,
+            "first_answer_s": seconds,
+            "first_answer_cpu_s": round(spent, 2),
+            "first_answer_again_s": again,
+        }
 
     def controls(self) -> None:
         """Every control, by mouse and by keyboard, and what it must change."""

@@ -337,8 +337,8 @@ function stacked(title, pieces, unit, whole, limit) {
     line.append(drawn("title", {}, `limit: ${short(limit)} ${unit}`));
     svg.append(line);
   }
-  const keys = element("p", {class: "soft"}, ...pieces.flatMap((piece, at) => [
-    element("span", {class: "key", color: colour(at % 5)}), `${piece.name} ${short(piece.value)} ${unit}  `]));
+  const keys = element("p", {class: "soft keys"}, ...pieces.map((piece, at) => element("span", {},
+    element("span", {class: "key", color: colour(at % 5)}), `${piece.name} ${short(piece.value)} ${unit}`)));
   box.append(svg, keys);
   return box;
 }
@@ -432,7 +432,7 @@ function table(entries) {
   const isPriced = entries.some(({served}) => served.some(({answer}) => answer.metrics.cost_per_million_output_tokens));
   const head = ["users", "first token, ms", "further token, ms", "tokens/s a user", "tokens/s a device", ...(isPriced ? ["USD a million tokens"] : [])];
   const bodies = entries.map(({setup, served, at}) => element("tbody", {},
-    element("tr", {}, element("th", {scope: "rowgroup", colspan: String(head.length)}, element("span", {class: "key", color: colour(at)}), label(setup))),
+    element("tr", {}, element("th", {scope: "rowgroup", colspan: String(head.length)}, element("span", {class: "fit"}, element("span", {class: "key", color: colour(at)}), label(setup)))),
     ...served.map(({load, answer: {metrics: m}}) => {
       const speed = m.tpot_p50_ms && {estimate: 1000 / m.tpot_p50_ms.estimate, p05: 1000 / m.tpot_p50_ms.p95, p95: 1000 / m.tpot_p50_ms.p05};
       const cells = [belief(m.ttft_p50_ms), belief(m.tpot_p50_ms), belief(speed), belief(m.output_tokens_per_s_per_gpu),
@@ -440,7 +440,7 @@ function table(entries) {
       return element("tr", {}, element("th", {scope: "row"}, String(load)), ...cells.map((text) => element("td", {}, text)));
     })));
   return element("div", {class: "wide", tabindex: "0", role: "region", "aria-label": "All figures"},
-    element("table", {}, element("caption", {class: "soft"}, "Medians, each with its 90 % interval; simulated with four requests a user, sixteen at least"),
+    element("table", {}, element("caption", {class: "soft"}, element("span", {class: "fit"}, "Medians, each with its 90 % interval; simulated with four requests a user, sixteen at least")),
       element("thead", {}, element("tr", {}, ...head.map((text) => element("th", {scope: "col"}, text)))), ...bodies));
 }
 
