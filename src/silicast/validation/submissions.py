@@ -97,7 +97,7 @@ def read_submission(path: Path, cases: list[str]) -> Submission:
 
     Raises:
         SilicastError: the file, the line and what is wrong with it: no card, an id that is unknown
-            or stands twice, a metric that is none, a number that is none or below zero, an
+            or stands twice, no row at all, a metric that is none, a number that is none or below zero, an
             interval that does not hold its estimate.
     """
     card_path = path.with_suffix(".card.json")
@@ -123,6 +123,8 @@ def read_submission(path: Path, cases: list[str]) -> Submission:
                 values[identity, metric] = belief
             else:
                 zeros.add((identity, metric))
+    if not answered and not refused:
+        raise SilicastError("holds no row", file=str(path), hint=f"{PAGE} says what stands in it")
     missing = tuple(name for name in cases if name not in answered)
     remarks = list[str]()
     if missing:

@@ -95,6 +95,12 @@ def test_fields_that_stand_twice_are_refused(tmp_path: Path) -> None:
         read_submission(path, IDS)
 
 
+@pytest.mark.parametrize("text", ["", "id,metric,estimate\n"])
+def test_an_empty_submission_is_no_submission(text: str, tmp_path: Path) -> None:
+    with pytest.raises(SilicastError, match="holds no row"):
+        read_submission(_written(tmp_path, text), IDS)
+
+
 def test_a_submission_needs_a_card(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text("id,metric,estimate\n")
