@@ -96,8 +96,8 @@ def read_submission(path: Path, cases: list[str]) -> Submission:
         cases: ids that may be answered.
 
     Raises:
-        SilicastError: the file, the line and what is wrong with it: no card, an id that is unknown
-            or stands twice, no row at all, a metric that is none, a number that is none or below zero, an
+        SilicastError: the file, the line and what is wrong with it: no card, no row, an id that is
+            unknown or stands twice, a metric that is none, a number that is none or below zero, an
             interval that does not hold its estimate.
     """
     card_path = path.with_suffix(".card.json")
