@@ -1,7 +1,8 @@
 """Cases of the public scorecard, made from the measured tables; they are written, never committed.
 
-Whole models on measured machines: static batches, servers and training steps. Ids are hashes, in
-whose order cases stand, so that nothing of a case tells where its truth is.
+Whole models on measured machines: static batches, servers and training steps, but none on which
+numbers of ours were fitted. Ids are hashes, in whose order cases stand, so that nothing of a case
+tells where its truth is.
 """
 
 from __future__ import annotations
@@ -18,7 +19,15 @@ from typing import Any
 import msgspec
 
 from lab.scorecard.model_suite import Case
-from lab.scorecard.suites import end_to_end, graph, mlperf, splitwise, training
+from lab.scorecard.suites import (
+    end_to_end,
+    graph,
+    mlperf,
+    serving,
+    serving_disaggregated,
+    splitwise,
+    training,
+)
 from silicast.core.files import write_atomically
 from silicast.core.hashing import content_hash
 from silicast.core.metrics import metric_of
@@ -29,10 +38,14 @@ SUITES: Mapping[str, Callable[[Path], list[Case]]] = {
     "end-to-end": end_to_end.cases,
     "graph": graph.cases,
     "mlperf": mlperf.cases,
+    "serving": serving.cases,
+    "serving-disaggregated": serving_disaggregated.cases,
     "splitwise": splitwise.cases,
     "training": training.cases,
 }
 PEER_CARDS = "peers"
+FITTED = {"split": "fitted", "pair": "train"}
+"""Labels of rows that numbers of ours were fitted on."""
 
 
 def write_cases(folder: Path, data: Path, salt: str) -> dict[str, int]:
@@ -43,6 +56,8 @@ def write_cases(folder: Path, data: Path, salt: str) -> dict[str, int]:
     peers: dict[str, list[tuple[str, str, float]]] = defaultdict(list)
     for suite, make in SUITES.items():
         for case in make(data):
+            if any(case.labels.get(name) == label for name, label in FITTED.items()):
+                continue
             measured = {
                 name: value
                 for name, value in case.measured.items()

@@ -1,7 +1,7 @@
 """Scores of submissions on the same cases, with ranks no surer than the cases allow.
 
 Errors are of whole metrics; what is not answered is 100 % off. Ranks are those of 90 % of drawn
-sets of cases (bootstrap over cases); tools whose ranks overlap tie.
+sets of cases (bootstrap over cases, the same for all tools); tools whose ranks overlap tie.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy as np
 from silicast.core.decode import Strict, decode_json
 from silicast.core.errors import SilicastError
 from silicast.core.files import read_bounded, write_atomically
+from silicast.core.metrics import metric_of
 from silicast.core.naming import normalise
 from silicast.core.plain_data import check_keys, shown
 from silicast.scenario.answer import Belief
@@ -138,12 +139,9 @@ def leaderboard(
         chosen = [[row for row in truths if _belongs(name, row, each)] for each in submissions]
         if not any(chosen):
             continue
-        scores = [score(each, rows) for each, rows in zip(submissions, chosen, strict=True) if rows]
-        errors = [
-            [error for row in rows for error in _errors(each, row)]
-            for each, rows in zip(submissions, chosen, strict=True)
-            if rows
-        ]
+        pairs = [pair for pair in zip(submissions, chosen, strict=True) if pair[1]]
+        scores = [score(each, rows) for each, rows in pairs]
+        errors = [{row.id: [*_errors(each, row)] for row in rows} for each, rows in pairs]
         boards[name] = _ranked(scores, errors)
     return boards
 
@@ -151,16 +149,19 @@ def leaderboard(
 def _belongs(name: str, row: TruthLine, submission: Submission) -> bool:
     """Whether a case is of a set, for a tool, whose card states on which ones it was fitted."""
     card = submission.card
-    unseen = {
-        "unseen board": not _named(row.labels.get("device", ""), card.devices_seen),
-        "unseen model": not _named(row.labels.get("model", ""), card.models_seen),
-        "unseen engine release": not _named(row.labels.get("engine", ""), card.releases_seen),
-    }
     if name.startswith(SUITE):
         return row.labels.get("suite") == name.removeprefix(SUITE)
     if name == "all":
         return True
-    return not any(unseen.values()) if name == "seen" else unseen[name]
+    stated = {
+        "unseen board": (row.labels.get("device", ""), card.devices_seen),
+        "unseen model": (row.labels.get("model", ""), card.models_seen),
+        "unseen engine release": (row.labels.get("engine", ""), card.releases_seen),
+    }
+    if name == "seen":
+        return all(seen is not None and _named(label, seen) for label, seen in stated.values())
+    label, seen = stated[name]
+    return seen is not None and not _named(label, seen)
 
 
 def _named(name: str, seen: Sequence[str]) -> bool:
@@ -217,36 +218,67 @@ def _errors(submission: Submission, row: TruthLine) -> Iterator[float]:
 
 
 def _regret(submission: Submission, truths: Sequence[TruthLine]) -> float | None:
-    """By how much the option that a tool calls quickest is slower than the quickest, percent."""
+    """By how much the option that a tool calls best is worse than the best, percent.
+
+    Options that it does not answer can be the best all the same; where it answers none, it is
+    taken to choose the worst.
+    """
     choices: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for row in truths:
         for metric, value in row.metrics.items():
-            belief = submission.values.get((row.id, metric))
-            if row.labels.get("choice") and belief is not None:
-                key = row.labels["choice"], metric
-                choices.setdefault(key, []).append((belief.estimate, value))
+            meaning = metric_of(metric)
+            if row.labels.get("choice") and meaning is not None and meaning.per_time:
+                belief = submission.values.get((row.id, metric))
+                told = math.inf if belief is None else belief.estimate**meaning.per_time
+                option = told, value**meaning.per_time
+                choices.setdefault((row.labels["choice"], metric), []).append(option)
     losses = [
-        100.0 * (min(options)[1] / min(value for _, value in options) - 1.0)
+        100.0 * (_chosen(options) / min(value for _, value in options) - 1.0)
         for options in choices.values()
         if len(options) > 1
     ]
     return fmean(losses) if losses else None
 
 
-def _ranked(scores: Sequence[SetScore], errors: Sequence[Sequence[float]]) -> list[SetScore]:
-    """Tools in order of their mean error, with the ranks that drawn cases give them."""
-    draw = np.random.default_rng(0)
-    ranks: list[list[int]] = [[] for _ in scores]
-    for _ in range(DRAWS):
-        means = [float(np.mean(draw.choice(each, len(each)))) for each in errors]
-        for at, mean in enumerate(means):
-            ranks[at].append(1 + sum(other < mean for other in means))
-    low, high = (1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0
-    ranged = [
-        replace(
-            each, best_rank=int(np.quantile(some, low)), worst_rank=int(np.quantile(some, high))
+def _chosen(options: Sequence[tuple[float, float]]) -> float:
+    """The truth of the option of the least prediction; the worst where nothing is predicted.
+
+    >>> _chosen([(2.0, 5.0), (1.0, 7.0)]), _chosen([(math.inf, 5.0), (math.inf, 7.0)])
+    (7.0, 7.0)
+    """
+    told, value = min(options)
+    return value if math.isfinite(told) else max(truth for _, truth in options)
+
+
+def _ranked(
+    scores: Sequence[SetScore], errors: Sequence[Mapping[str, Sequence[float]]]
+) -> list[SetScore]:
+    """Tools in order of their mean error, with the ranks that drawn cases give them.
+
+    Cases are drawn, not values: the values of a case err together. All tools meet the same draw,
+    so that two that err alike on each case are not told apart by luck, nor held equal by it.
+
+    Args:
+        errors: of each tool, case -> errors of its metrics.
+    """
+    ids = {name: at for at, name in enumerate(sorted({name for each in errors for name in each}))}
+    sums, counts = np.zeros((2, len(errors), len(ids)))
+    for tool, each in enumerate(errors):
+        for name, some in each.items():
+            sums[tool, ids[name]], counts[tool, ids[name]] = sum(some), len(some)
+    random = np.random.default_rng(0)
+    ranks = np.empty((DRAWS, len(errors)))
+    for at in range(DRAWS):
+        drawn = np.bincount(random.integers(0, len(ids), len(ids)), minlength=len(ids))
+        number = counts @ drawn
+        mean = np.where(number > 0, sums @ drawn, sums.sum(1)) / np.where(
+            number > 0, number, counts.sum(1)
         )
-        for each, some in zip(scores, ranks, strict=True)
+        ranks[at] = 1 + (mean[None, :] < mean[:, None]).sum(1)
+    low, high = np.quantile(ranks, [(1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0], axis=0).astype(int)
+    ranged = [
+        replace(each, best_rank=int(best), worst_rank=int(worst))
+        for each, best, worst in zip(scores, low, high, strict=True)
     ]
     return sorted(ranged, key=lambda each: each.mean)
 

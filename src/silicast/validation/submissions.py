@@ -33,16 +33,17 @@ class SubmissionCard(Strict, frozen=True):
     """What a tool says of itself, in a file beside its submission (``NAME.card.json``).
 
     Attributes:
-        devices_seen, models_seen, releases_seen: names in the cases that the tool was fitted on.
+        devices_seen, models_seen, releases_seen: names in the cases that the tool was fitted on;
+            None = it does not say, and is on no board of what was seen or not.
         data_seen: tables it was fitted on; hardware, seconds: what it ran on, and how long.
     """
 
     tool: Annotated[str, Meta(min_length=1, max_length=80)]
     version: Annotated[str, Meta(min_length=1, max_length=80)]
     data_seen: list[str] = []
-    devices_seen: list[str] = []
-    models_seen: list[str] = []
-    releases_seen: list[str] = []
+    devices_seen: list[str] | None = None
+    models_seen: list[str] | None = None
+    releases_seen: list[str] | None = None
     hardware: str = ""
     seconds: Annotated[float, Meta(gt=0)] | None = None
 
@@ -95,8 +96,8 @@ def read_submission(path: Path, cases: list[str]) -> Submission:
         cases: ids that may be answered.
 
     Raises:
-        SilicastError: the file, the line and what is wrong with it: no card, an id that is unknown
-            or stands twice, a metric that is none, a number that is none or below zero, an
+        SilicastError: the file, the line and what is wrong with it: no card, no row, an id that is
+            unknown or stands twice, a metric that is none, a number that is none or below zero, an
             interval that does not hold its estimate.
     """
     card_path = path.with_suffix(".card.json")
@@ -122,6 +123,8 @@ def read_submission(path: Path, cases: list[str]) -> Submission:
                 values[identity, metric] = belief
             else:
                 zeros.add((identity, metric))
+    if not answered and not refused:
+        raise SilicastError("holds no row", file=str(path), hint=f"{PAGE} says what stands in it")
     missing = tuple(name for name in cases if name not in answered)
     remarks = list[str]()
     if missing:

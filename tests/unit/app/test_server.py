@@ -235,6 +235,31 @@ def test_the_description_names_every_route_and_type(client: TestClient) -> None:
     assert 'route="/v1/predict",status="200"' in client.get("/metrics").text
 
 
+def test_another_method_is_told_which_there_are(client: TestClient) -> None:
+    response = client.put("/v1/sweeps/x")
+    assert response.status_code == 405
+    assert {*response.headers["allow"].split(", ")} == {"GET", "HEAD", "DELETE"}
+    assert client.head("/").status_code == 200
+    assert client.post("/v1/predict").status_code == 415
+    assert "415" in client.get("/openapi.json").json()["paths"]["/v1/predict"]["post"]["responses"]
+
+
+@pytest.mark.parametrize(
+    ("query", "word"),
+    [
+        ("contain=h100", "unknown parameter 'contain'"),
+        ("contains=h100&contains=l4", "stands twice"),
+        ("contains=" + "x" * 200, "too long"),
+    ],
+)
+def test_a_misspelt_parameter_gives_no_other_answer(
+    client: TestClient, query: str, word: str
+) -> None:
+    response = client.get(f"/v1/catalog/devices?{query}")
+    assert response.status_code == 422
+    assert word in response.json()["error"]["message"]
+
+
 def test_a_page_in_a_file_holds_its_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("silicast.app.server.setups.REQUESTS", {1: 4})
     told = list[int]()

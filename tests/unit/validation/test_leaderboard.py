@@ -18,6 +18,7 @@ from silicast.validation.leaderboard import (
     interval_score,
     leaderboard,
     read_truths,
+    score,
 )
 from silicast.validation.submissions import Submission, SubmissionCard, case_ids, read_submission
 
@@ -94,6 +95,12 @@ def test_fields_that_stand_twice_are_refused(tmp_path: Path) -> None:
         read_submission(path, IDS)
 
 
+@pytest.mark.parametrize("text", ["", "id,metric,estimate\n"])
+def test_an_empty_submission_is_no_submission(text: str, tmp_path: Path) -> None:
+    with pytest.raises(SilicastError, match="holds no row"):
+        read_submission(_written(tmp_path, text), IDS)
+
+
 def test_a_submission_needs_a_card(tmp_path: Path) -> None:
     path = tmp_path / "mine.csv"
     path.write_text("id,metric,estimate\n")
@@ -117,6 +124,11 @@ def _tool(
     }
     card = SubmissionCard(name, "1", devices_seen=list(seen))
     return Submission(card, values, (), ())
+
+
+def _of(name: str, values: dict[tuple[str, str], float]) -> Submission:
+    beliefs = {key: Belief(value, value, value) for key, value in values.items()}
+    return Submission(SubmissionCard(name, "1"), beliefs, (), ())
 
 
 TRUTHS = [
@@ -143,9 +155,35 @@ def test_ranks_are_ranges_and_equal_tools_tie() -> None:
     assert ranks["z"] == (3, 3)
 
 
+def test_ranks_are_drawn_by_case_and_alike_for_all() -> None:
+    """A tool that is a little better on each case is first, however much cases differ; one that
+    wins by the many metrics of a single case is not.
+    """
+    cases = [TruthLine(str(at), {"latency_us": 1.0}) for at in range(40)]
+    wide = {
+        name: {(str(at), "latency_us"): 1.0 + 0.02 * at + more for at in range(40)}
+        for name, more in (("better", 0.0), ("worse", 0.01))
+    }
+    board = leaderboard([_of(name, values) for name, values in wide.items()], cases)["all"]
+    assert [(each.tool, each.best_rank, each.worst_rank) for each in board] == [
+        ("better", 1, 1),
+        ("worse", 2, 2),
+    ]
+    metrics = ("prefill_ms", "total_ms", "ttft_mean_ms", "tpot_mean_ms", "step_time_s")
+    one = [TruthLine("0", dict.fromkeys(metrics, 1.0)), *cases[1:4]]
+    keys = [(row.id, metric) for row in one for metric in row.metrics]
+    lucky = {key: 1.0 if key[0] == "0" else 1.5 for key in keys}
+    steady = {key: 1.2 if key[0] == "0" else 1.3 for key in keys}
+    board = leaderboard([_of("lucky", lucky), _of("steady", steady)], one)["all"]
+    assert {(each.best_rank, each.worst_rank) for each in board} == {(1, 2)}, "they tie"
+
+
 def test_seen_and_unseen_boards_are_apart() -> None:
     boards = leaderboard([_tool("x", 1.1, seen=("H100",))], TRUTHS)
     assert boards["unseen board"][0].rows == 20
+    assert not {"seen", "unseen model"} & boards.keys(), "the card does not say"
+    pair = [_tool("x", 1.1, seen=("H100",)), Submission(SubmissionCard("y", "1"), {}, (), ())]
+    assert [each.tool for each in leaderboard(pair, TRUTHS)["unseen board"]] == ["x"]
     assert boards["all"][0].rows == boards["suite x"][0].rows == 40
 
 
@@ -158,6 +196,18 @@ def test_regret_is_of_the_option_that_a_tool_calls_quickest() -> None:
     )
     board = leaderboard([Submission(wrong.card, swapped, (), ())], TRUTHS)["all"]
     assert board[0].regret == pytest.approx(100.0 / 20)  # one choice of 20 takes twice as long
+
+
+@pytest.mark.parametrize("metric", ["latency_us", "output_tokens_per_s"])
+def test_regret_knows_what_is_better_and_what_is_not_answered(metric: str) -> None:
+    """Of three boards the middle one is called best, or the best one left out, or nothing said."""
+    values = (1.0, 2.0, 4.0) if metric == "latency_us" else (4.0, 2.0, 1.0)
+    rows = [TruthLine(str(at), {metric: value}, {"choice": "c"}) for at, value in enumerate(values)]
+    told = {(str(at), metric): value for at, value in enumerate(values)}
+    assert score(_of("right", told), rows).regret == 0.0
+    del told["0", metric]
+    assert score(_of("evasive", told), rows).regret == pytest.approx(100.0)
+    assert score(_of("silent", {}), rows).regret == pytest.approx(300.0)
 
 
 def test_an_interval_that_misses_costs_twenty_times_the_miss() -> None:

@@ -15,7 +15,7 @@ from silicast.runner.sweep_jobs import SweepStatus
 from silicast.scenario.answer import Answer, Refusal
 from silicast.scenario.schema import RawScenario
 
-REFUSED = ("401", "403", "408", "413", "421", "422", "429")
+REFUSED = ("401", "403", "408", "413", "415", "421", "422", "429")
 
 
 @cache

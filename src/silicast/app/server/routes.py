@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, final
 
@@ -31,6 +31,7 @@ from silicast.app.server.setups import PageSetup, scenarios_of
 from silicast.core.decode import decode_json
 from silicast.core.errors import SilicastError
 from silicast.core.metrics import METRICS
+from silicast.core.plain_data import shown
 from silicast.runner.lines import Line
 from silicast.runner.pool import AnswerPool, TooBusyError, TooSlowError
 from silicast.runner.replies import Replied
@@ -126,7 +127,7 @@ class PredictionServer:
     async def sweep_rows(self, request: Request) -> Response:
         """Answers of a sweep that are there, one a line, from the number ``after`` on."""
         rows = self._job(request).rows
-        after = request.query_params.get("after", "0")
+        after = _parameter(request, "after", "0")
         if not (after.isascii() and after.isdecimal() and len(after) < 10):
             message = f"expected a whole number from 0, found {after[:20]!r}"
             raise RefusedRequestError(refusal_response(422, message, field="after"))
@@ -153,7 +154,7 @@ class PredictionServer:
 
     async def catalog(self, request: Request) -> Response:
         """Names of devices, models or engines."""
-        text = request.query_params.get("contains", "")
+        text = _parameter(request, "contains", "")
         if len(text) > MOST_TEXT:
             raise RefusedRequestError(refusal_response(422, "is too long", field="contains"))
         kind = request.path_params["kind"]
@@ -250,6 +251,21 @@ class PredictionServer:
             task.cancel()
 
 
+def _parameter(request: Request, name: str, default: str) -> str:
+    """The one parameter that an address may have after its question mark.
+
+    Raises:
+        RefusedRequestError: it stands twice, or another one is there.
+    """
+    given = request.query_params.multi_items()
+    if given and [key for key, _ in given] != [name]:
+        other = next((key for key, _ in given if key != name), "")
+        message = f"unknown parameter {shown(other)}" if other else "stands twice"
+        hint = f"this path knows ?{name}="
+        raise RefusedRequestError(refusal_response(422, message, hint, field=name))
+    return given[0][1] if given else default
+
+
 async def _is_gone(request: Request) -> None:
     """Returns when the one who asked has closed the connection."""
     while (await request.receive())["type"] != "http.disconnect":
@@ -301,10 +317,12 @@ def build_server(settings: ServerSettings) -> Starlette:
         "/openapi.json": here.description,
         **dict.fromkeys(ASSETS, here.asset),
     }
+    paths: dict[str, dict[str, Handler]] = {}
+    for method, table in (("POST", posts), ("GET", gets), ("DELETE", deletes)):
+        for path, handler in table.items():
+            paths.setdefault(path, {})[method] = here.counted(path, handler)
     routes = [
-        Route(path, here.counted(path, handler), methods=[method])
-        for method, table in (("POST", posts), ("GET", gets), ("DELETE", deletes))
-        for path, handler in table.items()
+        Route(path, _by_method(handlers), methods=[*handlers]) for path, handlers in paths.items()
     ]
     return Starlette(
         routes=routes,
@@ -314,10 +332,21 @@ def build_server(settings: ServerSettings) -> Starlette:
     )
 
 
+def _by_method(handlers: Mapping[str, Handler]) -> Handler:
+    """One handler of a path, whose methods are then named together where another one is asked."""
+
+    async def handle(request: Request) -> Response:
+        return await handlers["GET" if request.method == "HEAD" else request.method](request)
+
+    return handle
+
+
 async def _not_routed(_request: Request, error: Exception) -> Response:
     """No such path or method."""
     assert isinstance(error, HTTPException)
-    return refusal_response(error.status_code, str(error.detail), "see /openapi.json")
+    response = refusal_response(error.status_code, str(error.detail), "see /openapi.json")
+    response.headers.update(error.headers or {})
+    return response
 
 
 def _devices() -> Sequence[str]:

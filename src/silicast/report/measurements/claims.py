@@ -15,8 +15,7 @@ def claims_report(rows: Iterable[Mapping[str, str]]) -> RenderableType:
 
 def _lines(row: Mapping[str, str]) -> list[Text]:
     head = Text(f"{row['tool']}: {row['claim']}", "bold")
-    recount = (
-        f"  claimed {row['claimed']}; recounted {row['recount']} ({row['how']}, rows {row['rows']})"
-    )
-    lines = [head, Text(recount), Text(f"  {row['verdict']}"), Text(f"  source: {row['source']}")]
+    recount = "not recounted" if row["how"] == "published" else f"recounted {row['recount']}"
+    told = f"  claimed {row['claimed']}; {recount} ({row['how']}, rows {row['rows']})"
+    lines = [head, Text(told), Text(f"  {row['verdict']}"), Text(f"  source: {row['source']}")]
     return [*lines, Text(f"  effort: {row['effort']}")] if row["effort"] else lines

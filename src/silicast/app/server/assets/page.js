@@ -38,8 +38,8 @@ function drawn(name, attributes = {}, text = "") {
 const colour = (index) => `var(--s${index})`;
 const short = (value) => {
   if (!Number.isFinite(value)) return "–";
-  if (value !== 0 && (value >= 1e6 || value < 1e-2)) return value.toExponential(1);
-  return Number(value.toPrecision(3)).toLocaleString("en");
+  if (value !== 0 && (value >= 1e6 || value < 1e-4)) return value.toExponential(1);
+  return Number(value.toPrecision(3)).toLocaleString("en", {maximumSignificantDigits: 3});
 };
 const belief = (b, unit = "") => (b ? `${short(b.estimate)} [${short(b.p05)}–${short(b.p95)}]${unit}` : "–");
 const label = (setup) => {
@@ -171,22 +171,42 @@ function carried(served, asked, pick) {
   return most;
 }
 
-function sureness(answer) {
-  const words = {in: "inside measured ground", near: "near measured ground", out: "outside measured ground"};
-  return [element("span", {class: "chip"}, answer.tier), element("span", {class: "chip"}, words[answer.domain])];
+const GROUND = {in: "inside measured ground", near: "near measured ground", out: "outside measured ground"};
+
+/* How near measured ground the answers are: of one user alone, and of the least sure load if it is another. */
+function sureness(fit, served) {
+  const order = Object.keys(GROUND);
+  const [least] = served.map(({answer}) => answer).sort((a, b) => order.indexOf(b.domain) - order.indexOf(a.domain));
+  const texts = [fit.tier, GROUND[fit.domain]];
+  if (least && (least.domain !== fit.domain || least.tier !== fit.tier)) texts.push(`under load: ${least.tier}, ${GROUND[least.domain]}`);
+  return texts.map((text) => element("span", {class: "chip"}, text));
+}
+
+/* Reasons of refusals, each once with the loads that it is of. */
+function reasons(refused) {
+  const loads = new Map();
+  for (const {load, text} of refused) loads.set(text, [...(loads.get(text) ?? []), load]);
+  return [...loads].map(([text, some]) => `${some.sort((a, b) => a - b).join(", ")} user${some.length > 1 || some[0] > 1 ? "s" : ""}: ${text}`);
 }
 
 const kneeOf = (served) => served.find(({answer}) => answer.why.knee)?.answer.why.knee;
 
-function usersLine({served, loads}, asked) {
+function usersLine({served, loads, refused}, asked) {
   const knee = kneeOf(served);
   const most = carried(served, asked, (b) => b.estimate);
   const sure = carried(served, asked, (b) => b.p95);
   const perhaps = carried(served, asked, (b) => b.p05);
   const last = served.length ? served[served.length - 1].load : 0;
-  if (!served.length) return element("p", {class: "soft"}, "No load is answered yet.");
+  if (!served.length) {
+    return refused.length
+      ? element("p", {class: "verdict no"}, "Carries no user: none of the loads can be served")
+      : element("p", {class: "soft"}, "No load is answered yet.");
+  }
   const at = (value) => (value === last ? `${value} and more` : `${value}`);
-  const text = most ? `Carries ${most === last ? `${most} and more users` : users(most)} at once` : "Carries no user within these limits";
+  const next = served.find(({load}) => load > most)?.load;
+  const text = most
+    ? `Carries ${most === last ? `${most} and more users` : users(most)} at once${next ? `; ${next} are too many` : ""}`
+    : "Carries no user within these limits";
   return element("div", {},
     element("p", {class: `verdict ${most ? "yes" : "no"}`}, text),
     knee ? element("p", {class: "soft"}, `Knee: about ${short(knee.concurrency)} users at once; beyond it waits grow faster than throughput.`) : null,
@@ -194,17 +214,20 @@ function usersLine({served, loads}, asked) {
       + `${short(asked.ttft)} ms, further tokens within ${short(asked.tpot)} ms; loads tried: ${loads.join(", ")}`));
 }
 
+const isTooLarge = (answer) => answer.warnings.find((line) => line.startsWith("does not fit"));
+
 function fitLine(answer) {
   const memory = answer.metrics.memory_gb;
-  const excess = answer.warnings.find((line) => line.startsWith("does not fit"));
-  return element("p", {class: `verdict ${excess ? "no" : "yes"}`},
-    `${excess ? "Does not fit" : "Fits"}: ${belief(memory, " GB")} a device`);
+  const excess = isTooLarge(answer);
+  return element("div", {}, element("p", {class: `verdict ${excess ? "no" : "yes"}`},
+    `${excess ? "Does not fit" : "Fits"}: ${belief(memory, " GB")} a device`),
+  excess ? element("p", {class: "alert"}, excess) : null);
 }
 
 /* ---- drawings ---- */
 
 let WIDE = 560;
-const HIGH = 300, LEFT = 58, RIGHT = 16, TOP = 14, BOTTOM = 44;
+const HIGH = 300, LEFT = 58, RIGHT = 16, TOP = 14, BOTTOM = 44, LABEL = 30;
 
 function scale(low, high, from, to, isLog) {
   const f = isLog ? Math.log : (x) => x;
@@ -234,17 +257,22 @@ function chart(title, across, up, series, {logX = false, logY = false, limit = n
   const values = (name, pick) => points.flatMap((p) => pick(p[name]));
   const all = (b) => [b.p05, b.p95];
   let [lowX, highX] = [Math.min(...values("x", all)), Math.max(...values("x", all))];
-  let [lowY, highY] = [Math.min(...values("y", all)), Math.max(...values("y", all), limit ?? 0)];
+  const tails = points.flatMap((p) => (p.tail ? [p.tail.estimate] : []));
+  let [lowY, highY] = [Math.min(...values("y", all)), Math.max(...values("y", all), ...tails, limit ?? 0)];
   if (!logX) lowX = 0;
   if (!logY) lowY = 0;
   if (logY) { lowY = Math.max(lowY * 0.8, 1e-6); highY *= 1.25; } else highY *= 1.06;
   if (!logX) highX *= 1.04;
   const x = scale(lowX, highX, LEFT, WIDE - RIGHT, logX);
   const y = scale(lowY, highY, HIGH - BOTTOM, TOP, logY);
-  for (const value of xs ?? ticks(lowX, highX, logX)) {
+  const marks = xs ?? ticks(lowX, highX, logX);
+  const apart = (x(marks[marks.length - 1]) - x(marks[0])) / (marks.length - 1 || 1);
+  const every = Math.max(1, Math.ceil(LABEL / Math.max(apart, 1)));
+  marks.forEach((value, at) => {
     svg.append(drawn("line", {class: "axis", x1: x(value), x2: x(value), y1: TOP, y2: HIGH - BOTTOM}));
+    if ((marks.length - 1 - at) % every) return;
     svg.append(drawn("text", {x: x(value), y: HIGH - BOTTOM + 16, "text-anchor": "middle"}, short(value)));
-  }
+  });
   for (const value of ticks(lowY, highY, logY)) {
     svg.append(drawn("line", {class: "axis", x1: LEFT, x2: WIDE - RIGHT, y1: y(value), y2: y(value)}));
     svg.append(drawn("text", {x: LEFT - 6, y: y(value) + 4, "text-anchor": "end"}, short(value)));
@@ -271,6 +299,12 @@ function chart(title, across, up, series, {logX = false, logY = false, limit = n
       svg.append(drawn("polygon", {points: band.map(([a, b]) => `${x(a)},${y(Math.max(b, lowY || b))}`).join(" "), fill: color, opacity: 0.16}));
     }
     svg.append(drawn("polyline", {points: own.map((p) => `${x(p.x.estimate)},${y(p.y.estimate)}`).join(" "), fill: "none", stroke: color, "stroke-width": 2}));
+    const late = own.filter((p) => p.tail);
+    if (late.length > 1) {
+      const line = drawn("polyline", {points: late.map((p) => `${x(p.x.estimate)},${y(p.tail.estimate)}`).join(" "), fill: "none", stroke: color, "stroke-width": 1.2, "stroke-dasharray": "7 3"});
+      line.append(drawn("title", {}, `${name}: 99 of 100 within`));
+      svg.append(line);
+    }
     for (const p of own) {
       if (!steady) {
         svg.append(drawn("line", {x1: x(p.x.p05), x2: x(p.x.p95), y1: y(p.y.estimate), y2: y(p.y.estimate), stroke: color, opacity: 0.45}));
@@ -284,7 +318,8 @@ function chart(title, across, up, series, {logX = false, logY = false, limit = n
   return svg;
 }
 
-function stacked(title, pieces, unit, whole) {
+/* Pieces of a whole; a limit within it is drawn as a line. */
+function stacked(title, pieces, unit, whole, limit) {
   const total = whole ?? pieces.reduce((sum, piece) => sum + piece.value, 0);
   const box = element("div", {});
   const svg = drawn("svg", {viewBox: `0 0 ${WIDE} 26`, role: "img", "aria-label": `${title}: ${pieces.map((p) => `${p.name} ${short(p.value)} ${unit}`).join(", ")}`});
@@ -297,8 +332,13 @@ function stacked(title, pieces, unit, whole) {
     svg.append(rect);
     from += width;
   });
-  const keys = element("p", {class: "soft"}, ...pieces.flatMap((piece, at) => [
-    element("span", {class: "key", color: colour(at % 5)}), `${piece.name} ${short(piece.value)} ${unit}  `]));
+  if (limit < total) {
+    const line = drawn("line", {x1: (WIDE * limit) / total, x2: (WIDE * limit) / total, y1: -5, y2: 31, stroke: "var(--bad)", "stroke-width": 2.5});
+    line.append(drawn("title", {}, `limit: ${short(limit)} ${unit}`));
+    svg.append(line);
+  }
+  const keys = element("p", {class: "soft keys"}, ...pieces.map((piece, at) => element("span", {},
+    element("span", {class: "key", color: colour(at % 5)}), `${piece.name} ${short(piece.value)} ${unit}`)));
   box.append(svg, keys);
   return box;
 }
@@ -364,14 +404,14 @@ function reports(entry) {
   return [element("p", {class: "actions report"}, choice, button, told)];
 }
 
-function timeBars(answer) {
+function timeBars(answer, asked) {
   const bars = [];
   for (const part of answer.why.parts ?? []) {
     const inner = [...(part.parts ?? [])].sort((a, b) => b.exposed_ms - a.exposed_ms);
     const shown = inner.slice(0, 6).map((each) => ({name: each.name.replaceAll("_", " "), value: each.exposed_ms}));
     const left = inner.slice(6).reduce((sum, each) => sum + each.exposed_ms, 0);
     if (left > 0) shown.push({name: "others", value: left});
-    if (shown.length) bars.push(element("h3", {}, `${part.name}: ${short(part.exposed_ms)} ms`), stacked(part.name, shown, "ms"));
+    if (shown.length) bars.push(element("h3", {}, `${part.name}${part.name === "decode" ? ` of ${asked.output_len - 1} tokens` : ""}: ${short(part.exposed_ms)} ms`), stacked(part.name, shown, "ms"));
   }
   return bars;
 }
@@ -384,23 +424,24 @@ function memoryBar(answer) {
   const used = pieces.reduce((sum, piece) => sum + piece.value, 0);
   const room = answer.why.room?.concurrency;
   return [element("h3", {}, `Memory of a device: ${short(used)} of ${short(usable)} GB that can be used`),
-    stacked("memory", pieces, "GB", Math.max(usable ?? 0, used)),
+    stacked("memory", pieces, "GB", Math.max(usable ?? 0, used), usable),
     room ? element("p", {class: "soft"}, `Room for ${room} such requests at once, limited by ${String(answer.why.room.concurrency_limited_by).replaceAll("_", " ")}.`) : ""];
 }
 
 function table(entries) {
   const isPriced = entries.some(({served}) => served.some(({answer}) => answer.metrics.cost_per_million_output_tokens));
-  const head = ["setup", "users", "first token, ms", "further token, ms", "tokens/s a user", "tokens/s a device", ...(isPriced ? ["USD a million tokens"] : [])];
-  const rows = entries.flatMap(({setup, served}) => served.map(({load, answer}) => {
-    const m = answer.metrics;
-    const speed = m.tpot_p50_ms && {estimate: 1000 / m.tpot_p50_ms.estimate, p05: 1000 / m.tpot_p50_ms.p95, p95: 1000 / m.tpot_p50_ms.p05};
-    return [label(setup), String(load), belief(m.ttft_p50_ms), belief(m.tpot_p50_ms), belief(speed),
-      belief(m.output_tokens_per_s_per_gpu), ...(isPriced ? [belief(m.cost_per_million_output_tokens)] : [])];
-  }));
+  const head = ["users", "first token, ms", "further token, ms", "tokens/s a user", "tokens/s a device", ...(isPriced ? ["USD a million tokens"] : [])];
+  const bodies = entries.map(({setup, served, at}) => element("tbody", {},
+    element("tr", {}, element("th", {scope: "rowgroup", colspan: String(head.length)}, element("span", {class: "fit"}, element("span", {class: "key", color: colour(at)}), label(setup)))),
+    ...served.map(({load, answer: {metrics: m}}) => {
+      const speed = m.tpot_p50_ms && {estimate: 1000 / m.tpot_p50_ms.estimate, p05: 1000 / m.tpot_p50_ms.p95, p95: 1000 / m.tpot_p50_ms.p05};
+      const cells = [belief(m.ttft_p50_ms), belief(m.tpot_p50_ms), belief(speed), belief(m.output_tokens_per_s_per_gpu),
+        ...(isPriced ? [belief(m.cost_per_million_output_tokens)] : [])];
+      return element("tr", {}, element("th", {scope: "row"}, String(load)), ...cells.map((text) => element("td", {}, text)));
+    })));
   return element("div", {class: "wide", tabindex: "0", role: "region", "aria-label": "All figures"},
-    element("table", {}, element("caption", {class: "soft"}, "Medians, each with its 90 % interval; simulated with four requests a user, sixteen at least"),
-      element("thead", {}, element("tr", {}, ...head.map((text) => element("th", {scope: "col"}, text)))),
-      element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((text) => element("td", {}, text)))))));
+    element("table", {}, element("caption", {class: "soft"}, element("span", {class: "fit"}, "Medians, each with its 90 % interval; simulated with four requests a user, sixteen at least")),
+      element("thead", {}, element("tr", {}, ...head.map((text) => element("th", {scope: "col"}, text)))), ...bodies));
 }
 
 /* ---- putting it together ---- */
@@ -413,11 +454,11 @@ function setupCard(entry, at, asked) {
     card.append(element("p", {class: error ? "alert" : "soft"}, error || "Waiting for the first answer…"));
     return card;
   }
-  card.append(element("p", {}, ...sureness(fit)), fitLine(fit), usersLine(entry, asked));
-  card.append(element("p", {}, `One user alone: first token ${belief(fit.metrics.prefill_ms, " ms")}, `
+  card.append(element("p", {}, ...sureness(fit, served)), fitLine(fit), usersLine(entry, asked));
+  card.append(element("p", {}, `${isTooLarge(fit) ? "If it did, one" : "One"} user alone: first token ${belief(fit.metrics.prefill_ms, " ms")}, `
     + `each further ${belief(fit.metrics.decode_step_ms, " ms")}.`));
-  card.append(...memoryBar(fit), ...timeBars(fit), ...timeline(served), ...reports(entry));
-  const warnings = [...new Set([...fit.warnings, ...(served[0]?.answer.warnings ?? []), ...refused])].slice(0, 6);
+  card.append(...memoryBar(fit), ...timeBars(fit, asked), ...timeline(served), ...reports(entry));
+  const warnings = [...new Set([...fit.warnings.filter((line) => !line.startsWith("does not fit")), ...(served[0]?.answer.warnings ?? []), ...reasons(refused)])].slice(0, 6);
   for (const line of warnings) card.append(element("p", {class: "warning"}, line));
   return card;
 }
@@ -425,9 +466,9 @@ function setupCard(entry, at, asked) {
 function show(entries, asked) {
   WIDE = Math.max(250, Math.min(560, $("results").clientWidth - 28)); /* so that words keep their size on a phone */
   const good = entries.filter((each) => each.served.length);
-  const series = (pickX, pickY) => good.map(({setup, served, at}) => ({
+  const series = (pickX, pickY, tail) => good.map(({setup, served, at}) => ({
     name: label(setup), color: colour(at), knee: kneeOf(served)?.concurrency,
-    points: served.map(({load, answer}) => ({load, x: pickX(load, answer.metrics), y: pickY(answer.metrics)})).filter((p) => p.x && p.y),
+    points: served.map(({load, answer: {metrics}}) => ({load, x: pickX(load, metrics), y: pickY(metrics), tail: metrics[tail]})).filter((p) => p.x && p.y),
   }));
   const exactly = (value) => ({estimate: value, p05: value, p95: value});
   const speed = (_, m) => m.tpot_p50_ms && {estimate: 1000 / m.tpot_p50_ms.estimate, p05: 1000 / m.tpot_p50_ms.p95, p95: 1000 / m.tpot_p50_ms.p05};
@@ -436,17 +477,18 @@ function show(entries, asked) {
     const load = {logX: true, logY: true, xs: good[0].loads, hasKnees: true};
     const costs = good.some(({served}) => served.some(({answer}) => answer.metrics.cost_per_million_output_tokens));
     const drawings = [
-      ["Each further token against load", "users at once", "ms, median", (n) => exactly(n), (m) => m.tpot_p50_ms, {...load, limit: asked.tpot}],
-      ["First token against load", "users at once", "ms, median", (n) => exactly(n), (m) => m.ttft_p50_ms, {...load, limit: asked.ttft}],
+      ["Each further token against load", "users at once", "ms", (n) => exactly(n), (m) => m.tpot_p50_ms, {...load, limit: asked.tpot, tail: "tpot_p99_ms"}],
+      ["First token against load", "users at once", "ms", (n) => exactly(n), (m) => m.ttft_p50_ms, {...load, limit: asked.ttft, tail: "ttft_p99_ms"}],
       ["Throughput of a device against speed of a user", "tokens/s that a user sees", "output tokens/s a device", speed, (m) => m.output_tokens_per_s_per_gpu, {front: frontOf}],
       ...(costs ? [["Cost against load", "users at once", "USD a million output tokens", (n) => exactly(n), (m) => m.cost_per_million_output_tokens, {...load}]] : []),
     ];
-    const remarks = {hasKnees: "Dotted upright: the knee. Dashed level: your limit.", front: "Ringed: no other answer is as fast for a user and carries more."};
+    const remarks = ({front, tail}) => (front ? "Ringed: no other answer is as fast for a user and carries more."
+      : `${tail ? "Line and band: the median and its interval. Dashed line: 99 of 100 requests, which must stay below your limit (level). " : ""}Dotted upright: the knee.`);
     nodes.push(element("p", {}, ...good.flatMap(({setup, at}) => [element("span", {class: "key", color: colour(at)}), `${label(setup)}  `])));
     const box = element("div", {class: "cards"});
     for (const [title, across, up, pickX, pickY, options] of drawings) {
-      box.append(element("section", {class: "card"}, element("h2", {}, title), chart(title, across, up, series(pickX, pickY), options),
-        element("p", {class: "soft"}, options.front ? remarks.front : remarks.hasKnees)));
+      box.append(element("section", {class: "card"}, element("h2", {}, title), chart(title, across, up, series(pickX, pickY, options.tail), options),
+        element("p", {class: "soft"}, remarks(options))));
     }
     nodes.push(box, element("section", {class: "card"}, element("h2", {}, "All figures"), table(good)));
   }
@@ -478,7 +520,7 @@ async function predictOne(entry, asked, changed, signal) {
     await Promise.all(entry.loads.map(async (load, at) => {
       const answer = await ask(at + 1);
       if (answer.ok) entry.served.push({load, answer});
-      else entry.refused.push(`${users(load)}: ${problemOf(answer)}`);
+      else entry.refused.push({load, text: problemOf(answer)});
       entry.served.sort((a, b) => a.load - b.load);
       changed();
     }));
@@ -533,7 +575,7 @@ $("share").addEventListener("click", async () => {
   }
 });
 form.addEventListener("submit", (event) => { event.preventDefault(); run(); });
-window.addEventListener("hashchange", () => { readAddress(); showSetups(); });
+window.addEventListener("hashchange", () => { if (readAddress() && !held) { showSetups(); run(); } });
 
 const isShared = readAddress();
 if (held) {
