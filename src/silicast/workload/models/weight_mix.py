@@ -376,7 +376,7 @@ def _with_nodes(
     sizes = {weight.name: weight.parameters for weight in tensors}
     formats = {name: recipe for name, recipe in named.items() if recipe != usual}
     for first, second in APART.values():
-        if second in named and named[second] != named[first]:
+        if {first, second} <= named.keys() and named[second] != named[first]:
             formats[second] = named[second]
     if "k" in formats:
         formats["kv"] = formats["k"]

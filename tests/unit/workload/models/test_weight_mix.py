@@ -7,7 +7,7 @@ import pytest
 from silicast.core.dtypes import BLOCKS, RECIPES, stored_bytes
 from silicast.core.errors import SilicastError
 from silicast.workload.models.counting import parameters, weight_bytes
-from silicast.workload.models.lookup import find_model
+from silicast.workload.models.lookup import find_model, model_names
 from silicast.workload.models.weight_mix import plain_mix, scheme_named, with_mix
 from silicast.workload.transformers.plan import Plan
 
@@ -94,6 +94,14 @@ def test_keys_and_values_of_different_formats_are_counted_apart() -> None:
     tables = [dict(each) for each in with_mix(find_model("Llama-2-7B"), "gguf", "IQ3_XS").formats]
     assert tables[0]["kv"] == "iq3_xxs"
     assert tables[0]["v"] == "iq3_s"
+
+
+def test_every_model_of_the_catalog_has_a_size() -> None:
+    """Whatever tensors its layers have: values of another width, one tensor for keys and values."""
+    for name in model_names():
+        model = find_model(name)
+        if model.kinds:
+            assert 0 < size_of(name, "IQ3_XS") < 16 * parameters(model) / 8, name
 
 
 def test_a_tied_embedding_has_the_format_of_the_head() -> None:
