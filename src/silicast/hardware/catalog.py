@@ -49,7 +49,7 @@ def find_device(name: str) -> Device:
 
 @cache
 def _with_memory(name: str) -> Device | None:
-    """A device by a name of the catalog and the memory that it was bought with; None = no such name.
+    """A device by a name of the catalog and the memory it was bought with; None = no such name.
 
     Raises:
         SilicastError: it is not sold with so much memory.
