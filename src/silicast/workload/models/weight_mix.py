@@ -60,6 +60,8 @@ VALUES = frozenset({"attn_v", "attn_qkv"})
 """Kinds of which a layer has one; their layers are counted together."""
 APART: Mapping[str, tuple[str, str]] = {"kv": ("k", "v"), "vz": ("vz", "z")}
 """A weight of two tensors -> their names, by which files hold them."""
+OWN_MIX = "UD-"
+"""What names of mixes begin with that differ from model to model."""
 WHOLE_WORDS = ("expert_down", "v")
 """Weights whose format the graph's nodes ask for by their own name."""
 
@@ -133,6 +135,8 @@ class MixScheme(Strict, frozen=True, dict=True):
         >>> scheme_named("exl3").nearest("4.25bpw")
         'files of 4.25 bits mix formats by measured errors: take 5.0bpw or 4.0bpw'
         """
+        if name.strip().upper().startswith(OWN_MIX):
+            return "publishers mix each of these anew: name the file (--model FILE.gguf)"
         bits = rate_of(name)
         rates = {each: rate for each in self.mixes if (rate := rate_of(each)) is not None}
         if bits is None or not rates:
@@ -227,6 +231,16 @@ def rate_of(name: str) -> float | None:
     return float(match[1]) if match else None
 
 
+def resembles_mix(name: str) -> bool:
+    """Whether a name is written as those of files of weights are, known or not.
+
+    >>> [each for each in ("UD-Q4_K_XL", "Q9_K", "iq4_ks", "qint8", "fp8") if resembles_mix(each)]
+    ['UD-Q4_K_XL', 'Q9_K', 'iq4_ks']
+    """
+    return _STYLE.fullmatch(name.strip()) is not None
+
+
+_STYLE = re.compile(r"(UD-)?(I?Q|TQ)\d{1,2}_\w{1,8}", re.IGNORECASE)
 _RATE = re.compile(r"(\d{1,2}(?:\.\d{1,3})?)\s*bpw", re.IGNORECASE)
 
 
