@@ -220,7 +220,10 @@ class Quantized(Fitter[list[Case]]):
         "every other device of a back end, in alphabetical order (lab/scorecard/local_runs.py); of "
         "MLX, of which there is one device, the dense model"
     )
-    notes = "tile_rows and conversion are of the kernels' sources; spreads are judged; ggml_cpu: see the default"
+    notes = (
+        "tile_rows and conversion are of the kernels' sources; spreads are judged; ggml_cpu: see "
+        "the default"
+    )
 
     def rows(self, data: Path) -> list[Case]:
         return list(settled(data))

@@ -176,7 +176,8 @@ def analyse_stored(
     Args:
         ops: useful operations; weights: those that are read.
         row_groups: groups of rows with weights of their own: batches, experts that are used.
-        rows_each: rows of each; rows: of the call; activation_bytes: of operands and results together.
+        rows_each: rows of each; rows: of the call.
+        activation_bytes: of operands and results together.
         launch_s: of the call; efficiency: over that of plain products.
     """
     tiles = xp.maximum(xp.ceil(rows_each / rates.tile_rows), 1.0)
