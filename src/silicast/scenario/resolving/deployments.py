@@ -106,6 +106,12 @@ def deployment_of(
         raise not_yet_of(FIELDS["parallel.sp"], "parallel.sp")
     machine, warnings = machine_of(scenario, options, trains=trains)
     plan = plan_of(scenario)
+    if plan.tp > 1 and not machine.engine.parallel.tensor:
+        raise unsupported(
+            f"{machine.engine.name} splits models over devices by layers",
+            "parallel.tp",
+            f"state pp = {plan.tp}",
+        )
     model, assumed = with_copies(model_of(scenario), plan, machine.engine)
     if machine.engine.weight_mix:
         model, precision, remark = _mixed(scenario, model, machine)

@@ -179,3 +179,18 @@ def test_unknown_formats_of_files_are_named_with_the_nearest(name: str, hint: st
     with pytest.raises(SilicastError, match=f"no weight format '{name}'") as caught:
         silicast.predict(spec)
     assert hint in caught.value.hint
+
+
+def test_llama_cpp_splits_models_by_layers_alone() -> None:
+    spec: dict[str, Any] = {"format": 1, "task": "inference", "model": "Llama-3.1-70B"}
+    spec |= {"device": "RTX 4090", "engine": "llama.cpp", "precision": {"weights": "Q4_K_M"}}
+    spec["workload"] = {"batch": 1, "input_len": 64, "output_len": 8}
+    with pytest.raises(SilicastError, match="by layers") as caught:
+        silicast.predict({**spec, "parallel": {"tp": 2}})
+    assert (caught.value.field, caught.value.hint) == ("parallel.tp", "state pp = 2")
+    alone = silicast.predict(spec)
+    assert any("or pp = 2" in each for each in alone.warnings)
+    split = silicast.predict({**spec, "parallel": {"pp": 2}})
+    assert not any("does not fit" in each for each in split.warnings)
+    step = [each.metrics["decode_step_ms"].estimate for each in (alone, split)]
+    assert step[0] < step[1] < 1.05 * step[0]  # one after the other, with a transfer between
