@@ -58,6 +58,9 @@ START: Mapping[str, float] = {
     "launch_s": 4e-6,
     "experts_launch_s": 4e-5,
 }
+NO_CONVERSION: Mapping[str, float] = {"converted_from_rows": 0.0, "converted_efficiency": 0.75}
+CONVERSION: Mapping[str, Mapping[str, float]] = {"ggml_cuda": {"converted_from_rows": 64.0}}
+"""MMQ_DP4A_MAX_BATCH_SIZE of mmq.cuh; what cuBLAS reaches of a V100's peak in device-benchmarks."""
 LIMITS: Mapping[str, tuple[float, float]] = {
     "dram_efficiency": (0.3, 0.97),
     "matrix_efficiency": (0.03, 0.95),
@@ -149,7 +152,7 @@ def pass_of(case: Case) -> Pass:
 
 def physics(library: str, constants: Mapping[str, float]) -> Physics:
     """One back end's constants alone."""
-    usual = {**START, **SPREADS, "tile_rows": TILE_ROWS[library]}
+    usual = {**START, **SPREADS, **NO_CONVERSION, "tile_rows": TILE_ROWS[library]}
     return Physics(1, PhysicsCard([], "", "", ""), usual, {library: dict(constants)})
 
 
@@ -217,14 +220,17 @@ class Quantized(Fitter[list[Case]]):
         "every other device of a back end, in alphabetical order (lab/scorecard/local_runs.py); of "
         "MLX, of which there is one device, the dense model"
     )
-    notes = "tile_rows are of the kernels' sources; spreads are judged; ggml_cpu: see the default"
+    notes = (
+        "tile_rows and conversion are of the kernels' sources; spreads are judged; ggml_cpu: see "
+        "the default"
+    )
 
     def rows(self, data: Path) -> list[Case]:
         return list(settled(data))
 
     def fit(self, rows: list[Case]) -> Body:
         libraries: dict[str, dict[str, float]] = {}
-        usual = {**START, **SPREADS, "tile_rows": 16.0}
+        usual = {**START, **SPREADS, **NO_CONVERSION, "tile_rows": 16.0}
         for backend, library in LIBRARIES.items():
             current = [case for case in rows if case.labels["backend"] == backend]
             chosen = [
@@ -234,7 +240,8 @@ class Quantized(Fitter[list[Case]]):
             ]
             start = libraries.get(RELATIVES.get(library, ""), dict(START))
             constants = fitted(library, [pass_of(case) for case in chosen], start)
-            libraries[library] = {**constants, "tile_rows": TILE_ROWS[library]}
+            sources = {"tile_rows": TILE_ROWS[library], **CONVERSION.get(library, {})}
+            libraries[library] = {**constants, **sources}
         stand_ins = {"ggml_sycl": "ggml_vulkan", "ggml_hip": "ggml_cuda"}
         return fitting.body(usual, libraries, stand_ins)
 

@@ -151,7 +151,8 @@ def degrees_of(deployment: Deployment, gpus: int) -> Iterator[Plan]:
     """
     node = max(deployment.machine.links.gpus_per_node, deployment.machine.links.domain, 1)
     moe = deployment.model.moe is not None
-    for tp in _doublings(min(node, gpus)):
+    ranks = min(node, gpus) if deployment.engine.parallel.tensor else 1
+    for tp in _doublings(ranks):
         for groups in _doublings(min(node, gpus) // tp) if moe else (1,):
             for ep in sorted({1, tp * groups}) if moe else (1,):
                 for pp in _doublings(min(MOST_STAGES, gpus // (tp * groups))):

@@ -49,10 +49,12 @@ class GgufHead:
 
     Attributes:
         facts: key -> value; of an array of strings, or of one too long, its length.
+        held: bytes behind the head, of all files of the model.
     """
 
     facts: dict[str, Any]
     tensors: tuple[GgufTensor, ...]
+    held: int = 0
 
 
 def read_gguf(path: Path) -> GgufHead:
@@ -78,7 +80,8 @@ def read_gguf(path: Path) -> GgufHead:
         for number in range(1, parts + 1)
     ]
     heads = [_read(file) for file in files]
-    return GgufHead(heads[0].facts, tuple(tensor for each in heads for tensor in each.tensors))
+    tensors = tuple(tensor for each in heads for tensor in each.tensors)
+    return GgufHead(heads[0].facts, tensors, sum(each.held for each in heads))
 
 
 def _read(path: Path) -> GgufHead:
@@ -97,7 +100,9 @@ def _read(path: Path) -> GgufHead:
         for _ in range(keys):
             name = reader.text()
             facts[name] = reader.value(reader.number("<I"))
-        return GgufHead(facts, tuple(reader.tensor() for _ in range(tensors)))
+        named = tuple(reader.tensor() for _ in range(tensors))
+        begin = stream.tell()
+        return GgufHead(facts, named, stream.seek(0, 2) - begin)
 
 
 @final

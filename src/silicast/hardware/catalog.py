@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -40,8 +41,41 @@ def find_device(name: str) -> Device:
     current = device_index()  # files that the index does not hold: a user's own, or a new one
     if name in current:
         return current.get(name)
+    if (sized := _with_memory(name)) is not None:
+        return sized
     names.canonical(name)  # raises, with the nearest names
     raise AssertionError
+
+
+@cache
+def _with_memory(name: str) -> Device | None:
+    """A device by a name of the catalog and the memory it was bought with; None = no such name.
+
+    Raises:
+        SilicastError: it is not sold with so much memory.
+
+    >>> find_device("M4 Pro 24 GB").name
+    'M4 Pro 24GB'
+    """
+    match, names = _MEMORY.fullmatch(name.strip()), device_names()
+    if match is None or match[1] not in names or names.get(match[1]).missing:
+        return None
+    known = names.canonical(match[1])
+    sizes = read_device_file(DEVICES / names.get(known).file)["memory"]["dram"].get("sizes_gb", {})
+    if not sizes:
+        return None
+    if match[2] not in sizes:
+        raise SilicastError(
+            f"{known} is not sold with {match[2]} GB",
+            field="device",
+            hint=f"{', '.join(sizes)} GB are known; a table with base = {known!r} states another",
+        )
+    memory = {"dram": {"capacity_gb": sizes[match[2]]}}
+    return device_from({"base": known, "name": f"{known} {match[2]}GB", "memory": memory})
+
+
+_MEMORY = re.compile(r"(.+?)[\s,(-]*(\d{1,4})\s*(?:GB|GiB|G)\)?", re.IGNORECASE)
+"""A name and an amount of memory behind it."""
 
 
 def architecture_of(name: str) -> str:

@@ -104,7 +104,9 @@ class MemoryTable(Strict, frozen=True):
     """``[memory.<level>]``: give the capacity in one unit, the bandwidth of one instance in one.
 
     ``peak_bytes_per_clock`` is what the wires carry, for bounds; left out = the bandwidth.
-    ``bus_bits`` and ``data_rate_gbit_per_s`` (of one pin) check the bandwidth, no more.
+    ``bus_bits`` and ``data_rate_gbit_per_s`` (of one pin) check the bandwidth, no more. Memory that
+    GPU and CPU share counts as far as the GPU may use it. ``sizes_gb``: what devices of this name
+    are sold with ("64", in 2^30 bytes) -> the capacity of such a one; "M4 Max 64GB" names it.
     """
 
     scope: Scope
@@ -119,6 +121,7 @@ class MemoryTable(Strict, frozen=True):
     data_rate_gbit_per_s: float | None = None
     technology: str = ""
     inline_ecc: bool = False
+    sizes_gb: dict[str, float] = {}
 
 
 class ClocksTable(Strict, frozen=True):

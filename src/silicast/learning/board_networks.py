@@ -77,10 +77,11 @@ TWIN, TWIN_PULL = 0.15, 0.3
 """Distance at which boards hardly share what their levels are off, and its pull to zero."""
 UNSEEN_BOARD, UNSEEN_NETWORK, UNSEEN_RECALLED = 0.35, 0.35, 0.9
 """Log standard deviations that devices and networks left out showed: benchmarks/edge_boards.py."""
-NOISE, RECALLED = 0.15, 0.4
+NOISE, RECALLED = 0.07, 0.4
 """Log standard deviation of what remains of a network that is counted or recalled."""
-BOARD_PULLS, SLOPE_PULL = (0.3, 0.0), 30.0
-"""Of weights of boards toward their shares, and of slopes toward zero; see `fit_board`."""
+BOARD_PULLS, SLOPE_PULL, SLOPE_NOISE = (0.3, 0.0), 30.0, 0.15
+"""Of weights of boards toward their shares, of slopes toward zero, and the log standard deviation
+that a slope leaves; see `fit_board`."""
 CENTRAL = (0.1, 0.9)
 """Quantiles of networks' latencies between which those to measure lie."""
 SEEN = 0.2
@@ -575,5 +576,5 @@ def _slope(features: F64, logs: F64) -> F64:
     for _ in range(ROUNDS):
         weighted = features * trust[:, None]
         slope = np.asarray(np.linalg.solve(features.T @ weighted + held, weighted.T @ logs))
-        trust = 1.0 / np.maximum(1.0, np.abs(logs - features @ slope) / (HUBER * NOISE))
+        trust = 1.0 / np.maximum(1.0, np.abs(logs - features @ slope) / (HUBER * SLOPE_NOISE))
     return slope

@@ -264,8 +264,11 @@ def _check_unit(median: float, usual: tuple[float, float]) -> None:
     if least / FAR <= median <= most * FAR:
         return
     unit = "microseconds" if median > most else "seconds"
+    usual_ms = (
+        f"{least:.3g} to {most:.3g}" if f"{least:.3g}" != f"{most:.3g}" else f"about {most:.3g}"
+    )
     raise SilicastError(
-        f"the median is {median:g} ms, and known devices take {least:.3g} to {most:.3g} ms",
+        f"the median is {median:g} ms, and known devices take {usual_ms} ms",
         field="latency_ms",
         hint=f"are they {unit}? name the column latency_{'us' if median > most else 's'} then",
     )

@@ -16,6 +16,7 @@ from silicast.core.calibrated import Blended
 from silicast.core.catalog import CATALOG
 from silicast.core.decode import Strict, decode_json
 from silicast.core.errors import SilicastError
+from silicast.core.naming import normalise
 from silicast.core.numerics import F64, I64
 from silicast.kernels.physics.constants import PhysicsCard
 from silicast.learning.few_samples import best_samples, even_weights
@@ -90,6 +91,36 @@ def known_latencies(space: str) -> KnownLatencies:
     return decode_json(
         (FOLDER / file).read_bytes(), KnownLatencies, file=str(FOLDER / file), page="docs/adr/0028"
     )
+
+
+def own_table(space: ArchitectureSpace, device: str) -> Blended | None:
+    """What a known device takes itself, by its name here ("pixel3", "2080ti_1"); None = it is not
+    known in the space.
+
+    >>> own_table(space_named("fbnet"), "Pixel 3").devices.keys()
+    dict_keys(['pixel3'])
+    """
+    known = known_latencies(space.name)
+    for each in known.devices:
+        if normalise(each.name) == normalise(device):
+            errors = known.card.scores[FITTED_ERRORS]
+            log_sd = max(WIDER * errors[each.name] / 100.0 / MEDIAN_OF_NORMAL, LEAST_LOG_SD)
+            return Blended(
+                space=space.name,
+                devices={each.name: each.median_ms},
+                kernels={},
+                log_sd=log_sd,
+                rows=1,
+                least_ms=FLOOR * each.median_ms,
+                most_ms=each.median_ms / FLOOR,
+            )
+    return None
+
+
+FITTED_ERRORS = "median_error_pct of rows fitted"
+"""Scores of a card: device -> median error."""
+WIDER, MEDIAN_OF_NORMAL, LEAST_LOG_SD = 1.5, 0.6745, 0.02
+"""Tails of these errors are wider than a normal distribution's of that median."""
 
 
 def blended_ms(blend: Blended, choices: I64) -> F64:

@@ -10,7 +10,7 @@ import numpy as np
 
 from silicast.core.numerics import F64
 
-ALIKE, REACH = 0.5, 1.0
+ALIKE, REACH = 0.2, 0.4
 """Log standard deviation that points with the same features share, and the distance of features,
 over their spread, at which they share three fifths of it.
 """

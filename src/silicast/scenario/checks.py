@@ -129,7 +129,7 @@ def _precision(table: PrecisionTable | None, field: str) -> None:
 def _format_name(value: str | None, field: str) -> str | None:
     """The format that a field names; None where it names none, or a publisher's mixture."""
     from silicast.scenario.reading.kinds_of_names import dtype_name
-    from silicast.workload.models.weight_mix import is_mix
+    from silicast.workload.models.weight_mix import is_mix, resembles_mix, scheme_named
 
     if value is None:
         return None
@@ -138,7 +138,13 @@ def _format_name(value: str | None, field: str) -> str | None:
     except SilicastError:
         if is_mix(value):
             return None
+        if resembles_mix(value):
+            scheme_named(GGUF).mix_name(value)  # raises, with the nearest mixes
         raise
+
+
+GGUF = "gguf"
+"""The scheme whose mixes publishers' names of formats are nearest to."""
 
 
 def _training_plan(raw: RawScenario, workload: TrainingWorkload) -> None:

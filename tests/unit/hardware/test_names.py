@@ -220,3 +220,32 @@ def test_an_own_file_cannot_take_a_name_of_the_package(tmp_path: Path) -> None:
         )
         assert (done.returncode != 0) == fails
         assert ("a name of H100-SXM-80GB too" in done.stderr) == fails
+
+
+@pytest.mark.parametrize(
+    ("name", "canonical", "gib"),
+    [
+        ("M4 Max 64GB", "M4 Max 64GB", 48.0),  # three quarters
+        ("m4 max 64 gb", "M4 Max 64GB", 48.0),
+        ("m1 (8GB)", "M1 8GB", 16 / 3),  # two thirds
+        ("M3 Pro 36GB", "M3 Pro 36GB", 27.0),
+    ],
+)
+def test_a_chip_is_named_with_the_memory_that_it_was_bought_with(
+    name: str, canonical: str, gib: float
+) -> None:
+    """What macOS lets the GPU use of it."""
+    device = find_device(name)
+    assert device.name == canonical
+    assert device.dram.capacity_bytes == pytest.approx(gib * 2**30, rel=1e-3)
+    whole = find_device(canonical.rpartition(" ")[0])
+    assert device.dram.bandwidth_bytes_per_s == whole.dram.bandwidth_bytes_per_s
+    assert device.base == whole.name
+
+
+def test_a_memory_that_a_chip_is_not_sold_with_names_those_that_it_is() -> None:
+    with pytest.raises(SilicastError, match=r"M4 Max is not sold with 36 GB") as caught:
+        find_device("M4 Max 36GB")
+    assert caught.value.hint.startswith("48, 64, 128 GB")
+    with pytest.raises(SilicastError, match="unknown device 'RTX 4090 48GB'"):
+        find_device("RTX 4090 48GB")

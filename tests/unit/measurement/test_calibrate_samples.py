@@ -149,3 +149,25 @@ def test_samples_that_contradict_known_devices_widen(tmp_path: Path) -> None:
 def test_a_budget_without_samples_is_refused() -> None:
     with pytest.raises(SilicastError, match="ranked, and not be timed"):
         search_space("fbnet", "d", budget_ms=20.0)
+
+
+def test_a_device_of_the_spaces_table_needs_no_samples() -> None:
+    result = search_space("nasbench201", TWIN.name.upper(), budget_ms=TWIN.median_ms, count=3)
+    assert result.known
+    assert result.blend is not None
+    (latency,) = (
+        SPACE.latencies(result.networks.choices[:1], np.array(TWIN.weights)) * TWIN.median_ms
+    )
+    quantity = result.latency_ms(0)
+    assert quantity is not None
+    assert quantity.estimate == pytest.approx(latency, rel=1e-9)
+    assert quantity.estimate <= TWIN.median_ms
+    known = known_latencies("nasbench201").card.scores["median_error_pct of rows fitted"]
+    assert result.blend.log_sd == pytest.approx(1.5 * known[TWIN.name] / 67.45)
+
+
+def test_samples_of_another_space_are_told(tmp_path: Path) -> None:
+    rows = [(name(index), float(TRUTH[index])) for index in PICKED[:6]]
+    other = ("fbnet:" + " ".join("3" * 22), 4.0)
+    result = search_space("nasbench201", "d", [table(tmp_path / "both.csv", [*rows, other])])
+    assert "1 samples of fbnet say nothing of nasbench201: left out" in result.notes

@@ -88,9 +88,10 @@ def catalog_app(kind: CatalogKind[T]) -> App:
         ]
         if not items:
             try:
-                index.canonical(text)
+                kind.find(text)
             except SilicastError as error:
                 raise with_kind(error, text) from None
+            items = [text]
         _print_many(kind, items, json)
 
     @app.command(name="show")

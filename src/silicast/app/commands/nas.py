@@ -31,7 +31,8 @@ def nas(
 
     Args:
         space: nasbench201 or fbnet.
-        device: that runs them: any name.
+        device: that runs them: any name; of those whose latencies the space's tables hold
+            (pixel3, raspi4, 2080ti_1, ...) no samples are needed.
         samples: latencies of about ten networks on the device: a table with the columns model and
             latency_ms, or a calibration that `silicast calibrate` made of one. Without, networks
             are ranked by what other devices take.

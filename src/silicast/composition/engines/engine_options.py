@@ -199,8 +199,9 @@ def _number(name: str, value: Any, least: float, most: float, *, whole: bool = T
     right = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
     if not right or not least <= value <= most:
         what = "a whole number" if whole else "a number"
+        upper = f" to {most:g}" if most < MOST else " upward"
         raise SilicastError(
-            f"expected {what} from {least:g} to {most:g}, found {value!r:.40}",
+            f"expected {what} from {least:g}{upper}, found {value!r:.40}",
             field=f"engine.options.{name}",
         )
     return float(value)

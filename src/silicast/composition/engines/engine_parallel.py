@@ -18,6 +18,7 @@ class EngineParallelTable(Strict, frozen=True):
         mixes_prefill: a step may hold sequences in prefill and in decode; else prefill goes first.
         expert_copies: beside the experts; expert_places: for both together, 0 = not stated.
         schedules: of a training pipeline that it has; [] = any.
+        tensor: it cuts products over devices; else models are split over them by layers alone.
         context: how context ranks may see each other's keys, the usual way first; [] =
             by any, usually as a ring.
         zero: stage of ZeRO in training; gradient_bits: in which data ranks sum gradients.
@@ -36,6 +37,7 @@ class EngineParallelTable(Strict, frozen=True):
     overlaps_tensor: Literal["never", "dense"] = "never"
     overlaps_transfers: Literal["always", "chunks"] = "always"
     schedules: list[str] = []
+    tensor: bool = True
     context: list[str] = []
     zero: int = 0
     gradient_bits: int = 32

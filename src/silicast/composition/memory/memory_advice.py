@@ -196,16 +196,20 @@ def _fits(
 
 
 def _more_devices(deployment: Deployment, fits: Callable[[Deployment], bool]) -> str:
-    """The smallest tensor-parallel degree that fits, among those that the model allows."""
-    degree = deployment.plan.tp * 2
+    """The smallest degree that fits, among those that the model allows: of tensor ranks, or of
+    stages where the engine has none.
+    """
+    cuts = deployment.engine.parallel.tensor
+    name = "tp" if cuts else "pp"
+    degree = deployment.plan.tp * 2 if cuts else deployment.plan.pp + 1
     while degree <= MAX_SUGGESTED_TP:
         try:
-            wider = replace(deployment, plan=replace(deployment.plan, tp=degree))
+            wider = replace(deployment, plan=replace(deployment.plan, **{name: degree}))
             if fits(wider):
-                return f"tp = {degree}"
+                return f"{name} = {degree}"
         except SilicastError:
             return ""  # the model cannot be cut so finely
-        degree *= 2
+        degree = degree * 2 if cuts else degree + 1
     return ""
 
 

@@ -53,6 +53,7 @@ class StoredMoe(StoredKernel):
             weights=used * expert,
             row_groups=used,
             rows_each=assigned / used,
+            rows=xp.float64(batch.dims["tokens"]),
             activation_bytes=2.0 * assigned * hidden * (bits_of_rows(rates.recipe) / 8.0),
             launch_s=_launch_s(batch.variant, rates),
             efficiency=rates.experts_efficiency,

@@ -43,6 +43,7 @@ class StoredGemm(StoredKernel):
             weights=n * k * count,
             row_groups=count,
             rows_each=m,
+            rows=m,
             activation_bytes=m * (n + k) * count * bytes_each,
             launch_s=rates.launch_s,
         )

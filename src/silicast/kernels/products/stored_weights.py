@@ -10,6 +10,10 @@ Up to eight rows the products are dot products, whose kernels unpack otherwise. 
 at a share of the rate of others, and of n cores only n / (1 + n / ``cores_scale``) are busy: the
 tiles of many small products do not fill large devices.
 
+A board with matrix units for floats and none for integers multiplies many rows otherwise: a kernel
+converts the weights to 16 bits, and a library of dense products multiplies them
+(``converted_from_rows``: ggml_cuda_should_use_mmq of llama.cpp, on Volta).
+
 A back end is a library of the catalog; its constants, by class of formats, are those of
 ``catalog/physics/quantized.json``.
 """
@@ -71,6 +75,8 @@ class StoredRates:
         unpack_s: to unpack one weight for a tile, on all cores together; few_rows_unpack_s: for
             dot products.
         tile_rows: rows of activations that share an unpacked weight.
+        converted_per_s: operations per second of products of converted weights; 0 = none are.
+        converted_from_rows: rows of a call from which on weights are converted.
         launch_s: a kernel that does nothing; experts_launch_s: those around a layer of experts.
         experts_efficiency: rate of products of experts over that of others.
         matrix_bound_per_s, dram_bound_per_s: the largest rates.
@@ -84,6 +90,8 @@ class StoredRates:
     unpack_s: float
     few_rows_unpack_s: float
     tile_rows: float
+    converted_per_s: float
+    converted_from_rows: float
     launch_s: float
     experts_launch_s: float
     experts_efficiency: float
@@ -121,6 +129,7 @@ def stored_rates(variant: Variant, device: Device) -> StoredRates:
     peak = device.peak_per_s(pipe, recipe.compute)
     filled = 1.0 / (1.0 + device.cores / c["cores_scale"])
     unpacks = recipe.weights in BLOCKS
+    converts = unpacks and c["converted_from_rows"] > 0.0 and _has_float_units_alone(device, pipe)
     return StoredRates(
         recipe=recipe,
         pipe=pipe,
@@ -129,6 +138,8 @@ def stored_rates(variant: Variant, device: Device) -> StoredRates:
         unpack_s=c["unpack_ops"] / lanes_per_s if unpacks else 0.0,
         few_rows_unpack_s=c["few_rows_unpack_ops"] / lanes_per_s if unpacks else 0.0,
         tile_rows=c["tile_rows"],
+        converted_per_s=peak * c["converted_efficiency"] if converts else 0.0,
+        converted_from_rows=c["converted_from_rows"],
         launch_s=c["launch_s"],
         experts_launch_s=c["experts_launch_s"],
         experts_efficiency=c["experts_efficiency"] * filled,
@@ -139,6 +150,14 @@ def stored_rates(variant: Variant, device: Device) -> StoredRates:
     )
 
 
+def _has_float_units_alone(device: Device, pipe: str) -> bool:
+    """Whether it is an NVIDIA board whose matrix units multiply 16-bit floats and no integers: such
+    are computed at the floats' rate (:func:`silicast.kernels.physics.formats.with_format`).
+    """
+    rates = [device.rate_per_core("tensor", each) for each in ("fp16", "int8")]
+    return pipe == "tensor" and bool(device.compute_capability) and rates[0] == rates[1] > 0.0
+
+
 def analyse_stored(
     rates: StoredRates,
     variant: Variant,
@@ -147,6 +166,7 @@ def analyse_stored(
     weights: F64,
     row_groups: F64,
     rows_each: F64,
+    rows: F64,
     activation_bytes: F64,
     launch_s: float,
     efficiency: float = 1.0,
@@ -156,7 +176,8 @@ def analyse_stored(
     Args:
         ops: useful operations; weights: those that are read.
         row_groups: groups of rows with weights of their own: batches, experts that are used.
-        rows_each: rows of each; activation_bytes: of operands and results together.
+        rows_each: rows of each; rows: of the call.
+        activation_bytes: of operands and results together.
         launch_s: of the call; efficiency: over that of plain products.
     """
     tiles = xp.maximum(xp.ceil(rows_each / rates.tile_rows), 1.0)
@@ -164,6 +185,10 @@ def analyse_stored(
     moved = weight_bytes + activation_bytes
     unpack_s = xp.where(rows_each > FEW_ROWS, tiles * rates.unpack_s, rates.few_rows_unpack_s)
     matrix_s = ops / (rates.matrix_per_s * efficiency) + weights * unpack_s
+    if rates.converted_per_s:
+        written = weight_bytes + weights * (BITS["fp16"] / 8.0)
+        converted_s = ops / (rates.converted_per_s * efficiency) + written / rates.dram_per_s
+        matrix_s = xp.where(rows >= rates.converted_from_rows, converted_s, matrix_s)
     dram_s = moved / rates.dram_per_s
     time_s = launch_s + smooth_max([matrix_s, dram_s])
     fetched = weight_bytes if variant.cache == "cold" else xp.full_like(moved, 0.0)

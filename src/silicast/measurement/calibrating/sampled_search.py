@@ -17,7 +17,7 @@ from silicast.core.numerics import F64, I64
 from silicast.core.prediction import Quantity
 from silicast.exploration.network_search import Measure, RankedNetworks, ranked, search_networks
 from silicast.formats.tables import read_table
-from silicast.learning.known_latencies import blended_ms, usual_ranks
+from silicast.learning.known_latencies import blended_ms, known_latencies, own_table, usual_ranks
 from silicast.measurement.calibrating.calibrate_samples import MODEL, blend_of, read_samples
 from silicast.workload.spaces import ArchitectureSpace, space_named
 
@@ -36,6 +36,7 @@ class SampledSearch:
     Attributes:
         objective: what was made as large as possible.
         blend: what the samples came to; None = no sample: latencies are ranks alone.
+        known: there is no sample, and the blend is of the space's own table of the device.
         notes: what a user must know of the samples.
     """
 
@@ -45,6 +46,7 @@ class SampledSearch:
     networks: RankedNetworks
     blend: Blended | None
     notes: tuple[str, ...]
+    known: bool = False
 
     @property
     def names(self) -> list[str]:
@@ -84,12 +86,13 @@ def search_space(
     """
     space = space_named(space_name)
     blend, notes = _blend(space, samples)
+    known = blend is None and (blend := own_table(space, device)) is not None
     if blend is None and budget_ms is not None:
         raise SilicastError(
             "without samples of the device networks can be ranked, and not be timed",
             field="budget",
             hint="give latencies of about ten networks with --samples; silicast calibrate --advise "
-            f"{space.name} says which",
+            f"{space.name} says which; {', '.join(_known_names(space))} need none",
         )
 
     def latency(choices: I64) -> F64:
@@ -109,7 +112,7 @@ def search_space(
             seed=seed,
         )
     objective = "multiplications" if accuracy is None else "accuracy"
-    return SampledSearch(space, device, objective, networks, blend, notes)
+    return SampledSearch(space, device, objective, networks, blend, notes, known)
 
 
 def _blend(
@@ -133,6 +136,8 @@ def _blend(
             notes += remarks
         else:
             blends.setdefault(networks.space, blend_of(networks)[0])
+            count, of = len(networks.names), networks.space
+            notes.append(f"{count} samples of {of} say nothing of {space.name}: left out")
     if space.name not in blends:
         raise SilicastError(
             f"are of {', '.join(sorted(blends)) or 'no space'}, not of {space.name}",
@@ -141,6 +146,11 @@ def _blend(
             hint=f"networks are named as {space.example[:50]}",
         )
     return blends[space.name], tuple(notes)
+
+
+def _known_names(space: ArchitectureSpace) -> list[str]:
+    """Devices of which the space's own table is shipped."""
+    return [each.name for each in known_latencies(space.name).devices]
 
 
 def _value(space: ArchitectureSpace, accuracy: Accuracy | None) -> Measure:

@@ -19,7 +19,8 @@ def search_parts(result: SampledSearch) -> Iterator[RenderableType]:
     known = "no sample: ranked by what other devices take"
     if blend is not None:
         width = 100.0 * math.expm1(Z90 * blend.log_sd)
-        known = f"{blend.rows} samples, interval ±{width:.0f} %"
+        count = "its networks were measured" if result.known else f"{blend.rows} samples"
+        known = f"{count}, interval ±{width:.0f} %"
     yield f"{result.space.name} on {result.device}: {known}"
     yield (
         f"{networks.within:,} of {networks.evaluated:,} networks are within the budget; the most "
@@ -59,7 +60,7 @@ def search_data(result: SampledSearch) -> dict[str, Any]:
     return {
         "space": result.space.name,
         "device": result.device,
-        "samples": 0 if blend is None else blend.rows,
+        "samples": 0 if blend is None or result.known else blend.rows,
         "objective": result.objective,
         "evaluated": networks.evaluated,
         "within_budget": networks.within,

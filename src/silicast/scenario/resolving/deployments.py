@@ -13,6 +13,7 @@ from silicast.core.dtypes import RECIPES
 from silicast.core.errors import SilicastError, unsupported
 from silicast.hardware.device import Device
 from silicast.hardware.host import Host
+from silicast.hardware.platforms import maker_of
 from silicast.scenario.answerer import refuse_unmodelled
 from silicast.scenario.decode import Scenario, of_pool
 from silicast.scenario.resolve import (
@@ -105,6 +106,12 @@ def deployment_of(
         raise not_yet_of(FIELDS["parallel.sp"], "parallel.sp")
     machine, warnings = machine_of(scenario, options, trains=trains)
     plan = plan_of(scenario)
+    if plan.tp > 1 and not machine.engine.parallel.tensor:
+        raise unsupported(
+            f"{machine.engine.name} splits models over devices by layers",
+            "parallel.tp",
+            f"state pp = {plan.tp}",
+        )
     model, assumed = with_copies(model_of(scenario), plan, machine.engine)
     if machine.engine.weight_mix:
         model, precision, remark = _mixed(scenario, model, machine)
@@ -114,11 +121,33 @@ def deployment_of(
         precision, remark = precision_of(scenario, model, machine.device)
     precision = with_quantisation(scenario, machine.engine, precision)
     machine, unused = checked_engine(scenario, machine, model, precision)
+    _require_kernels(machine, model, precision)
     remark += unused
     remark += _in_32_bits(scenario, model, machine)
     offload = machine.engine.memory.offload
     remark += offload.beyond(model.layers) if offload is not None else []
     return Deployment(machine, model, plan, precision), [*remark, *assumed, *warnings]
+
+
+def _require_kernels(machine: Machine, model: ModelConfig, precision: Precision) -> None:
+    """Raises SilicastError where the engine's library multiplies no weights of some format that the
+    file has.
+    """
+    engine, device = machine.engine, machine.device
+    if not engine.weight_mix:
+        return
+    from silicast.workload.libraries.catalog import library
+
+    formats = {precision.recipe, *(each for table in model.formats for _, each in table)}
+    for family in engine.kernels.families.values():
+        name = engine.kernels.library(family, device.architecture, maker=maker_of(device))
+        lacking = sorted(formats & set(library(name).without)) if name else []
+        if lacking:
+            raise unsupported(
+                f"{name} has no kernels for weights in {' and '.join(lacking)}",
+                "precision.weights",
+                f"take another format, or run it on a processor: {engine.name} leaves such to it",
+            )
 
 
 def check_trains(device: Device) -> None:

@@ -36,6 +36,8 @@ TYPES: Final[Mapping[int, str]] = {
 """Number of a type -> format; unsigned bytes count as int8."""
 VIEWS = frozenset({22, 43, 70})
 """RESHAPE, SQUEEZE, EXPAND_DIMS: results share memory with their input."""
+UNPACKED = frozenset({6, 124})
+"""DEQUANTIZE, DENSIFY: of weights, runtimes run them once as they load the file."""
 CONV, DEPTHWISE, DENSE, TRANSPOSED, CUSTOM, MATRICES = 3, 4, 9, 67, 32, 126
 POOLS = {1: "AveragePool", 17: "MaxPool"}
 SEQUENCES: Final[Mapping[int, tuple[str, int, int, int]]] = {
@@ -135,11 +137,13 @@ class _TFLiteReader:
         sized = [each.is_filled(0) or each.number(1, "<Q") > 1 for each in model.tables(4)]
         self.values: list[TensorValue] = []
         self.constants: set[int] = set()
+        self.stored = 0
         for index, each in enumerate(subgraph.tables(0)):
             buffer = each.number(2, "<I")
             if 0 < buffer < len(sized) and sized[buffer]:
                 self.constants.add(index)
             self.values.append(_value(each, index in self.constants))
+            self.stored += self.values[-1].nbytes if index in self.constants else 0
         self.operators, self.outputs = subgraph.tables(3), subgraph.numbers(2)
         states = [i for i, each in enumerate(subgraph.tables(0)) if each.number(5, "<b")]
         self.makers: dict[int, tuple[str, ...]] = dict.fromkeys((*subgraph.numbers(1), *states), ())
@@ -150,16 +154,20 @@ class _TFLiteReader:
         """The forward pass as one block."""
         for number, operator in enumerate(self.operators):
             self._add(number, operator)
-        weights = sum(self.values[each].nbytes for each in self.constants)
         block = Block("forward", tuple(self.nodes))
         results = dict.fromkeys(x for each in self.outputs for x in self.makers.get(each, ()))
-        return Graph(name, (block,), "inference", parameter_bytes=weights, results=tuple(results))
+        return Graph(
+            name, (block,), "inference", parameter_bytes=self.stored, results=tuple(results)
+        )
 
     def _add(self, number: int, operator: FlatTable) -> None:
         code, custom = self._code_of(number, operator)
         inputs = [self._checked(each, number) for each in operator.numbers(1) if each >= 0]
         outputs = [self._checked(each, number) for each in operator.numbers(2)]
         named = [each for each in inputs if each not in self.constants]
+        if inputs and not named:
+            self._fold(code, inputs, outputs)
+            return
         missing = next((each for each in named if each not in self.makers), None)
         if missing is not None:
             raise SilicastError(
@@ -182,6 +190,18 @@ class _TFLiteReader:
             )
             names.append(name)
         self.makers |= dict.fromkeys(outputs, tuple(dict.fromkeys((names[0], names[-1]))))
+
+    def _fold(self, code: int, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+        """Takes results of constants for constants: of as many bytes as are stored, where the
+        operator only unpacks them.
+        """
+        stored = sum(self.values[each].nbytes for each in inputs)
+        for each in outputs:
+            value = self.values[each]
+            size = stored if code in UNPACKED else value.nbytes
+            self.values[each] = TensorValue(value.shape, value.dtype, size, parameter=True)
+        self.constants |= set(outputs)
+        self.makers |= dict.fromkeys(outputs, ())
 
     def _code_of(self, number: int, operator: FlatTable) -> tuple[int, str]:
         index = operator.number(0, "<I")

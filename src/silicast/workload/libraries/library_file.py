@@ -345,6 +345,7 @@ class Library(_Strict, frozen=True):
         name: as its users write it; aliases: other names.
         about: what it is, in one line.
         runs_on: places where it runs (:func:`~silicast.hardware.platforms.runs_on`); [] = anywhere.
+        without: formats of stored weights for which it has no kernel.
         told_apart: ops whose kernels have a model of their own; formats: in these, [] = all.
         usual_on: vendors on whose devices it is a usual library of dense products.
         usual_collectives: it carries out collectives where no library is named.
@@ -366,6 +367,7 @@ class Library(_Strict, frozen=True):
     about: str
     aliases: list[str] = []
     runs_on: list[str] = []
+    without: list[str] = []
     told_apart: list[str] = []
     formats: list[str] = []
     usual_on: list[str] = []

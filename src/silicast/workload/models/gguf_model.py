@@ -14,6 +14,7 @@ import msgspec
 
 from silicast.core.catalog import CATALOG
 from silicast.core.decode import Strict
+from silicast.core.dtypes import stored_bytes
 from silicast.core.errors import SilicastError, unmodelled, unsupported
 from silicast.formats.gguf import GgufHead, read_gguf
 from silicast.workload.models.counting import parameters
@@ -63,6 +64,12 @@ def model_of_gguf(path: Path) -> ModelConfig:
     from silicast.workload.models.huggingface import read_config
 
     head = read_gguf(path)
+    if 0 < head.held < (whole := _bytes_of(head)):
+        raise SilicastError(
+            f"holds {head.held:,} bytes of weights, of {whole:,}",
+            file=str(path),
+            hint="was it cut off? load it whole; a head without any weights is enough",
+        )
     name = " ".join(str(head.facts.get("general.name") or path.stem).split())
     model = read_config(configuration(head, str(path)), name=name[:80], file=str(path))
     stored = sum(math.prod(tensor.shape) for tensor in head.tensors)
@@ -71,6 +78,13 @@ def model_of_gguf(path: Path) -> ModelConfig:
         doubt = f"the file's tensors hold {stored:,} numbers, its head describes {described:,}"
         model = replace(model, assumed=(*model.assumed, doubt))
     return with_tensor_formats(model, _formats(head, str(path)), PLAIN, path.stem[:80])
+
+
+def _bytes_of(head: GgufHead) -> int:
+    """What the tensors take whose types are known."""
+    types = gguf_names().types
+    known = ((types.get(str(each.type)), math.prod(each.shape)) for each in head.tensors)
+    return sum(stored_bytes(name, count) for name, count in known if name is not None)
 
 
 def configuration(head: GgufHead, file: str) -> dict[str, Any]:

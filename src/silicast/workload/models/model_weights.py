@@ -39,12 +39,18 @@ def layer_weights(model: ModelConfig, kind: LayerKind) -> tuple[Weight, ...]:
 
 
 def _apart(weights: list[Weight], kind: LayerKind) -> list[Weight]:
-    """Keys and values as two tensors where the values have a format of their own."""
-    if "v" not in dict(kind.formats) or any(weight.name == "v" for weight in weights):
-        return weights
-    both = [weight for weight in weights if weight.name == "kv" and weight.count == 2]
-    one = [replace(weight, name=name, count=1) for weight in both for name in ("kv", "v")]
-    return [weight for weight in weights if weight not in both] + one
+    """Keys and values, and values and gates of recurrent layers, as two tensors where the second
+    has a format of its own.
+    """
+    stated = dict(kind.formats)
+    apart: list[Weight] = []
+    for weight in weights:
+        second = {"kv": "v", "vz": "z"}.get(weight.name, "")
+        if second in stated and weight.count == 2 and second not in {each.name for each in weights}:
+            apart += [replace(weight, name=name, count=1) for name in (weight.name, second)]
+        else:
+            apart.append(weight)
+    return apart
 
 
 def weights_of_layers(

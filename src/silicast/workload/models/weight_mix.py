@@ -44,6 +44,8 @@ TENSORS: Mapping[str, str] = {
     "kv": "attn_k",
     "o": "attn_output",
     "qk": "attn_qkv",
+    "vz": "attn_qkv",
+    "z": "attn_gate",
     "up": "ffn_up",
     "down": "ffn_down",
     "shared_up": "ffn_up",
@@ -54,6 +56,12 @@ TENSORS: Mapping[str, str] = {
     "head": "output",
 }
 """Weight of a layer -> the kind of tensor that rules name; others are "other"."""
+VALUES = frozenset({"attn_v", "attn_qkv"})
+"""Kinds of which a layer has one; their layers are counted together."""
+APART: Mapping[str, tuple[str, str]] = {"kv": ("k", "v"), "vz": ("vz", "z")}
+"""A weight of two tensors -> their names, by which files hold them."""
+OWN_MIX = "UD-"
+"""What names of mixes begin with that differ from model to model."""
 WHOLE_WORDS = ("expert_down", "v")
 """Weights whose format the graph's nodes ask for by their own name."""
 
@@ -88,6 +96,8 @@ class MixScheme(Strict, frozen=True, dict=True):
         plain: the format between kernels, and of the KV cache.
         mixes: name -> usual format, the widest first.
         aliases: other name -> name.
+        heads: name of a mix with another head -> the mix that the layers have, and the format of
+            its head and embedding.
         experts: recipe of a checkpoint's routed experts -> the mix that keeps it.
         indivisible: format -> what replaces it where a row holds no whole number of its blocks.
         rule: the first that holds counts.
@@ -96,6 +106,7 @@ class MixScheme(Strict, frozen=True, dict=True):
     plain: str
     mixes: dict[str, str]
     aliases: dict[str, str] = {}
+    heads: dict[str, tuple[str, str]] = {}
     experts: dict[str, str] = {}
     indivisible: dict[str, str] = {}
     rule: list[MixRule] = []
@@ -109,7 +120,7 @@ class MixScheme(Strict, frozen=True, dict=True):
         >>> scheme_named("gguf").mix_name("q4_k_m")
         'Q4_K_M'
         """
-        known = {each.upper(): each for each in self.mixes}
+        known = {each.upper(): each for each in (*self.mixes, *self.heads)}
         known |= {alias.upper(): each for alias, each in self.aliases.items()}
         upper = name.strip().upper()
         if upper not in known:
@@ -124,10 +135,12 @@ class MixScheme(Strict, frozen=True, dict=True):
         >>> scheme_named("exl3").nearest("4.25bpw")
         'files of 4.25 bits mix formats by measured errors: take 5.0bpw or 4.0bpw'
         """
+        if name.strip().upper().startswith(OWN_MIX):
+            return "publishers mix each of these anew: name the file (--model FILE.gguf)"
         bits = rate_of(name)
         rates = {each: rate for each in self.mixes if (rate := rate_of(each)) is not None}
         if bits is None or not rates:
-            return near(name, self.mixes, aliases=self.aliases)
+            return near(name, (*self.mixes, *self.heads), aliases=self.aliases)
         above = [each for each, rate in rates.items() if rate > bits][-1:]
         below = [each for each, rate in rates.items() if rate < bits][:1]
         bounds = " or ".join([*above, *below])
@@ -164,7 +177,8 @@ class _LayerFacts:
     """What rules ask of a model and one of its layers.
 
     Args:
-        index: of the layer among the ``count`` that have the tensor.
+        index: of the layer among the ``count`` that a rule's share is of: of values those that have
+            some, of others all.
     """
 
     def __init__(self, model: ModelConfig, index: int = 0, count: int = 1) -> None:
@@ -217,6 +231,16 @@ def rate_of(name: str) -> float | None:
     return float(match[1]) if match else None
 
 
+def resembles_mix(name: str) -> bool:
+    """Whether a name is written as those of files of weights are, known or not.
+
+    >>> [each for each in ("UD-Q4_K_XL", "Q9_K", "iq4_ks", "qint8", "fp8") if resembles_mix(each)]
+    ['UD-Q4_K_XL', 'Q9_K', 'iq4_ks']
+    """
+    return _STYLE.fullmatch(name.strip()) is not None
+
+
+_STYLE = re.compile(r"(UD-)?(I?Q|TQ)\d{1,2}_\w{1,8}", re.IGNORECASE)
 _RATE = re.compile(r"(\d{1,2}(?:\.\d{1,3})?)\s*bpw", re.IGNORECASE)
 
 
@@ -228,7 +252,10 @@ def is_mix(name: str) -> bool:
         return True
     upper = name.strip().upper()
     schemes = (scheme_named(path.stem) for path in sorted((CATALOG / FOLDER).glob("*.toml")))
-    return any(upper in map(str.upper, (*scheme.mixes, *scheme.aliases)) for scheme in schemes)
+    return any(
+        upper in map(str.upper, (*scheme.mixes, *scheme.aliases, *scheme.heads))
+        for scheme in schemes
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -249,33 +276,31 @@ def with_mix(model: ModelConfig, scheme: str, name: str, kv_cache: str = "") -> 
     'q6_k'
     """
     mixes = scheme_named(scheme)
-    mix = mixes.mix_name(name)
-    counts: dict[str, int] = {}
+    named = mixes.mix_name(name)
+    mix, wide = mixes.heads.get(named, (named, ""))
     layers = [each for _, each in _layers(model)]
-    for tensors in layers:
+    valued = [any(TENSORS.get(each.name) in VALUES for each in tensors) for tensors in layers]
+    before, formats = 0, []
+    for layer, tensors in enumerate(layers):
+        table: dict[str, str] = {}
         for weight in tensors:
-            counts[weight.name] = counts.get(weight.name, 0) + 1
-    seen: dict[str, int] = {}
-    formats = []
-    for tensors in layers:
-        named: dict[str, str] = {}
-        for weight in tensors:
-            index = seen.get(weight.name, 0)
-            seen[weight.name] = index + 1
-            facts = _LayerFacts(model, index, counts[weight.name])
             tensor = TENSORS.get(weight.name, "other")
-            named[weight.name] = mixes.recipe(mix, tensor, weight.inputs, facts)
-        formats.append(named)
+            at = (before, sum(valued)) if tensor in VALUES else (layer, len(layers))
+            facts = _LayerFacts(model, *at)
+            table[weight.name] = mixes.recipe(mix, tensor, weight.inputs, facts)
+        before += valued[layer]
+        formats.append(table)
     width = input_weights(model)[0].inputs
     facts = _LayerFacts(model)
-    head = mixes.recipe(mix, "output", width, facts)
+    head = wide or mixes.recipe(mix, "output", width, facts)
+    table_format = wide or mixes.recipe(mix, "token_embd", width, facts)
     precision = Precision(
         recipe=mixes.mixes[mix],
         kv_cache=kv_cache or mixes.plain,
         hidden=mixes.plain,
-        embedding=head if model.tied else mixes.recipe(mix, "token_embd", width, facts),
+        embedding=head if model.tied else table_format,
         head=head,
-        mix=mix,
+        mix=named,
     )
     return _of_file(model, formats, precision)
 
@@ -344,13 +369,13 @@ def _layers(model: ModelConfig) -> list[tuple[LayerKind, list[Weight]]]:
 
 
 def _tensors(model: ModelConfig, kind: LayerKind) -> list[Weight]:
-    """The layer's quantised tensors, keys and values apart."""
+    """The layer's quantised tensors, those of two apart."""
     tensors = []
     for weight in layer_weights(model, replace(kind, formats=())):
         if weight.kind not in PRODUCTS or weight.kind == "router":
             continue
-        if weight.name == "kv" and weight.count == 2:
-            tensors += [replace(weight, name=name, count=1) for name in ("k", "v")]
+        if weight.name in APART and weight.count == 2:
+            tensors += [replace(weight, name=name, count=1) for name in APART[weight.name]]
         else:
             tensors.append(weight)
     return tensors
@@ -364,6 +389,9 @@ def _with_nodes(
     """
     sizes = {weight.name: weight.parameters for weight in tensors}
     formats = {name: recipe for name, recipe in named.items() if recipe != usual}
+    for first, second in APART.values():
+        if {first, second} <= named.keys() and named[second] != named[first]:
+            formats[second] = named[second]
     if "k" in formats:
         formats["kv"] = formats["k"]
     for part in parts_of(kind.mixer, kind.feed, model.family):

@@ -40,6 +40,26 @@ def test_many_rows_take_operations_over_a_share_of_the_integer_peak() -> None:
     assert time_s(4096, "q4_k") / computed == pytest.approx(1.0, abs=0.1)
 
 
+def test_volta_converts_weights_of_many_rows_and_multiplies_floats() -> None:
+    """8 tensor cores x 128 operations an SM and clock for floats and none for integers: the weights
+    are read, written in 16 bits, and multiplied by a dense product, from 64 rows on.
+    """
+    board = find_device("V100-PCIE-16GB")
+    constants = load_physics("quantized").constants("ggml_cuda")
+    weights = LARGE * LARGE
+    peak = 80 * 1024 * board.clocks.boost_hz
+    written = weights * (4.5 / 8 + 2.0) / (board.dram.bandwidth_bytes_per_s * 0.85)
+    for rows in (64, 4096):
+        multiplied = 2.0 * rows * weights / (peak * constants["converted_efficiency"])
+        assert time_s(rows, "q4_k", board.name) == pytest.approx(multiplied + written, rel=0.05)
+    unpacked = 2.0 * 63 * weights / (peak * constants["matrix_efficiency"])
+    assert unpacked < time_s(63, "q4_k", board.name) < time_s(64, "q4_k", board.name)
+    turing = find_device("RTX 2080 Ti")  # units for integers: no conversion
+    operations = 2.0 * 4096 * weights / (68 * 2048 * turing.clocks.boost_hz)
+    share = operations / time_s(4096, "q4_k", turing.name)
+    assert share == pytest.approx(constants["matrix_efficiency"], rel=0.1)
+
+
 def test_experts_read_the_weights_of_those_that_are_chosen() -> None:
     board = find_device("RTX 4090")
     model = implementation_for("quantized_moe", "simt")

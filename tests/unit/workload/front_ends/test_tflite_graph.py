@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from silicast.core.errors import SilicastError
+from silicast.learning.board_networks import counted
 from silicast.workload.front_ends import read_program
 from silicast.workload.graphs.graph import Graph
 from tests.tflite_file import CONV, CUSTOM, DENSE, FP32, INT8, SMALL, TRANSPOSED, flat, model
@@ -58,6 +59,26 @@ def test_operators_with_too_little_are_named(
 def test_weights_are_counted_once_in_their_format(tmp_path: Path) -> None:
     graph = read(tmp_path, SMALL)
     assert graph.parameter_bytes == 16 * 27 + 25 * 16 + 10 * 4096
+
+
+def test_weights_that_are_unpacked_first_are_no_operator(tmp_path: Path) -> None:
+    """Files with weights in half precision widen each before it is used: runtimes do so once."""
+    tensors = [
+        ((1, 32, 32, 3), FP32, False),
+        ((16, 3, 3, 3), 1, True),
+        ((16, 3, 3, 3), FP32, False),
+        ((1, 32, 32, 16), FP32, False),
+    ]
+    operators: list[tuple[int, tuple[int, ...], tuple[int, ...], dict[int, Any]]] = [
+        (6, (1,), (2,), {}),
+        (CONV, (0, 2), (3,), {1: 1, 2: 1}),
+    ]
+    graph = read(tmp_path, model(tensors, operators))
+    (node,) = (node for _, node in graph.nodes())
+    assert node.inputs == ()
+    assert node.parameter_bytes == graph.parameter_bytes == 2 * 16 * 27
+    network = counted(graph)
+    assert (network.operators, network.mparams) == (1, 16 * 27 / 1e6)
 
 
 def test_a_transposed_convolution_doubles_the_image(tmp_path: Path) -> None:

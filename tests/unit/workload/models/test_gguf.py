@@ -143,3 +143,54 @@ def test_tensors_that_contradict_the_head_are_named(tmp_path: Path) -> None:
     other = find_model(written(tmp_path, gguf_bytes(head, tiny_tensors()), "other.gguf"))
     (doubt,) = other.assumed
     assert f"its head describes {parameters(other):,}" in doubt
+
+
+def test_a_file_cut_off_within_its_weights_is_refused(tmp_path: Path) -> None:
+    """A head alone is enough, and some of the weights are a broken download."""
+    weights = round(
+        sum(math.prod(s) * {**BYTES_OF, F32: 4.0}[k] for s, k in tiny_tensors().values())
+    )
+    assert find_model(written(tmp_path, WHOLE + bytes(weights), "a.gguf")).layers == LAYERS
+    with pytest.raises(
+        SilicastError, match=f"holds {weights - 1:,} bytes of weights, of {weights:,}"
+    ):
+        find_model(written(tmp_path, WHOLE + bytes(weights - 1), "b.gguf"))
+
+
+def test_formats_that_a_back_end_cannot_multiply_are_refused() -> None:
+    spec: dict[str, Any] = {"format": 1, "task": "inference", "model": "Llama-3.1-8B"}
+    spec |= {"engine": "llama.cpp", "precision": {"weights": "TQ1_0"}}
+    spec["workload"] = {"batch": 1, "input_len": 8, "output_len": 8}
+    answer = silicast.predict({**spec, "device": "Core i7-13700K"})
+    assert answer.metrics["decode_step_ms"].estimate > 0
+    for device in ("RTX 4090", "M4", "RX 7900 XTX", "Arc B580"):
+        with pytest.raises(SilicastError, match="no kernels for weights in tq1_0") as caught:
+            silicast.predict({**spec, "device": device})
+        assert caught.value.field == "precision.weights"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("UD-Q4_K_XL", "--model FILE.gguf"), ("Q9_K", "Q6_K"), ("IQ4_KS", "IQ4_XS")]
+)
+def test_unknown_formats_of_files_are_named_with_the_nearest(name: str, hint: str) -> None:
+    spec: dict[str, Any] = {"format": 1, "task": "inference", "model": "Llama-3.1-8B"}
+    spec |= {"device": "RTX 4090", "engine": "llama.cpp", "precision": {"weights": name}}
+    spec["workload"] = {"batch": 1, "input_len": 8, "output_len": 8}
+    with pytest.raises(SilicastError, match=f"no weight format '{name}'") as caught:
+        silicast.predict(spec)
+    assert hint in caught.value.hint
+
+
+def test_llama_cpp_splits_models_by_layers_alone() -> None:
+    spec: dict[str, Any] = {"format": 1, "task": "inference", "model": "Llama-3.1-70B"}
+    spec |= {"device": "RTX 4090", "engine": "llama.cpp", "precision": {"weights": "Q4_K_M"}}
+    spec["workload"] = {"batch": 1, "input_len": 64, "output_len": 8}
+    with pytest.raises(SilicastError, match="by layers") as caught:
+        silicast.predict({**spec, "parallel": {"tp": 2}})
+    assert (caught.value.field, caught.value.hint) == ("parallel.tp", "state pp = 2")
+    alone = silicast.predict(spec)
+    assert any("or pp = 2" in each for each in alone.warnings)
+    split = silicast.predict({**spec, "parallel": {"pp": 2}})
+    assert not any("does not fit" in each for each in split.warnings)
+    step = [each.metrics["decode_step_ms"].estimate for each in (alone, split)]
+    assert step[0] < step[1] < 1.05 * step[0]  # one after the other, with a transfer between
