@@ -31,6 +31,8 @@ from silicast.workload.networks.network_config import class_in
 from silicast.workload.networks.vector_index import workflow_constants
 from silicast.workload.networks.video_transformer import VideoTransformer
 
+PIXELS = 8
+"""A side of what a latent pixel stands for."""
 MOST = 8
 """Images of a pass where the stage states no ``max_batch``."""
 
@@ -189,6 +191,12 @@ def _network(stage: StageContext, kind: str, size: str) -> tuple[dict[str, Any],
     if stage.table.resolution is None:
         raise stage.error("is missing", "resolution", "[height, width] in pixels")
     height, width = stage.table.resolution
+    if height % PIXELS or width % PIXELS:
+        raise stage.error(
+            f"{height} x {width} pixels are no whole latents",
+            "resolution",
+            f"[height, width], multiples of {PIXELS}",
+        )
     config = stage.of_pool("graph").raw.model
     if not isinstance(config, dict):
         raise stage.error(
