@@ -62,12 +62,12 @@ class PacketEffects:
         """Those that count, in words; none where flows do."""
         if not self.tcp:
             return ("uplinks are the narrowest links",) if self.uplinks > UPLINKS_ABOVE else ()
-        found = (
+        each = (
             (self.windows > WINDOWS_ABOVE, "messages end while windows still grow"),
             (self.both_ways > BOTH_WAYS_ABOVE, "answers wait behind data of the other direction"),
             (self.spread, "packets that are spread over uplinks come out of order"),
         )
-        return tuple(text for counts, text in found if counts)
+        return tuple(text for counts, text in each if counts)
 
     @property
     def remark(self) -> str:
