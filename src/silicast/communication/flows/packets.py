@@ -18,7 +18,12 @@ from typing import Final, final
 import numpy as np
 
 from silicast.communication.algorithms.algorithm import Collective
-from silicast.communication.flows.groups import Groups, held_by_a_node, rounds_between
+from silicast.communication.flows.groups import (
+    MOST_MESSAGES,
+    Groups,
+    held_by_a_node,
+    rounds_between,
+)
 from silicast.communication.topology import Topology
 from silicast.core.prediction import Quantity
 
@@ -116,6 +121,10 @@ def packet_effects(
     uplink = topology.uplink
     pod = max(uplink.domain // per, 1) if uplink is not None else topology.nodes
     trunk = uplink.bandwidth_bytes_per_s * pod if uplink is not None else math.inf
+    tcp, several = is_tcp(topology.network), uplink is not None and trunk > rate
+    sends = groups.size - 1 if op == "all_to_all" else local
+    if groups.devices * sends > MOST_MESSAGES:  # too many to count: by the rates of links alone
+        return PacketEffects(0.0, 0.0, float(trunk < rate * pod), several, tcp)
     windows = both = narrow = whole = 0.0
     spread = False
     for each in rounds_between(op, size, groups.size, local):
@@ -147,11 +156,9 @@ def packet_effects(
         both += seconds * bool(ends_s >= trunk_s and np.intersect1d(sender, target).size)
         narrow += seconds * bool(trunk_s > ends_s)
         whole += seconds
-        several = uplink is not None and trunk > rate
         spread |= bool(several and crosses.any() and len(np.unique(target)) > 1)
     if not whole:
         return None
-    tcp = is_tcp(topology.network)
     return PacketEffects(windows / whole, both / whole, narrow / whole, spread, tcp)
 
 

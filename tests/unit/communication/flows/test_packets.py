@@ -63,6 +63,18 @@ def test_networks_that_are_not_tcp_have_their_own_reason() -> None:
     assert ring.reasons == ()
 
 
+def test_too_many_messages_go_by_the_rates_of_links() -> None:
+    """An exchange of 2,048 hosts has four million messages."""
+    fabric = replace(under(4.0), gpus=2048, inter=Link("infiniband", RATE))
+    effects = packet_effects("all_to_all", 1e9, fabric, Groups(1, 2048))
+    assert effects is not None
+    assert effects.reasons == ("uplinks are the narrowest links",)
+    level = replace(fabric, uplink=Link("uplink", RATE, domain=4))
+    none = packet_effects("all_to_all", 1e9, level, Groups(1, 2048))
+    assert none is not None
+    assert none.reasons == ()
+
+
 def test_nothing_leaves_a_node() -> None:
     inside = Topology.from_device(find_device("H100"), 8)
     assert packet_effects("all_reduce", 1e8, inside, Groups(1, 8)) is None

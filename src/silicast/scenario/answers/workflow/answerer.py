@@ -47,7 +47,7 @@ from silicast.workflow.stations.replicas import ReplicaStation, SharedStation
 
 NANO = 1e-9
 ROLLS_OUT = (
-    "published steps of frameworks of reinforcement learning take longer than their stages do: "
+    "published steps of frameworks of reinforcement learning are off by more than their stages: "
     "docs/explanation/workflows.md says by how much"
 )
 
