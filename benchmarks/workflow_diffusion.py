@@ -6,9 +6,10 @@ Rows of ``energy/mlenergy_v2_diffusion`` of five pipelines (Stable Diffusion 1.5
 3 medium; sizes and configurations as ``lab/scorecard/diffusion_pipelines.toml`` states them) are
 answered by task workflow: stages of work "denoise" and "decode_image" by eager PyTorch, one after
 the other. Text encoders (1 to 2 %) are left out, and decoders of the XL family are taken in 16
-bits. Nothing is fitted on these rows. Beside the answers of Stable Diffusion 3 stand those with the
-constants of the campaign's stack (``lab.fit_diffusion``, from three other pipelines: its slower
-host, its device under hours of load, its power). Writes benchmarks/results/workflow_diffusion.json.
+bits. What pipelines take beyond their kernels is the product's, and comes from 1.5, XL-turbo and
+SSD-1B (``lab.fit_diffusion``): "held_out" are the other three, which alone score it. Those three
+were seen before the form of these constants was chosen. Writes
+benchmarks/results/workflow_diffusion.json.
 """
 
 from __future__ import annotations
@@ -20,14 +21,11 @@ import numpy as np
 
 from lab import fitting
 from lab.scorecard.diffusion_models import pipelines
-from lab.scorecard.model_suite import Believed
 from lab.scorecard.suite import data_folder
 from lab.scorecard.suites import diffusion
-from silicast.composition.passes.program import predict_program
 from silicast.formats.tables import open_table
 from silicast.scenario.answer import Answer, Belief
 from silicast.scenario.run import reply_to
-from silicast.workload.networks.diffusion_transformer import transformer_of
 
 OUT = Path(__file__).parent / "results" / "workflow_diffusion.json"
 PIPELINES = (
@@ -38,8 +36,8 @@ PIPELINES = (
     "stable-diffusion-3-medium-diffusers",
 )
 STABLE_3 = PIPELINES[-1]
+HELD_OUT = tuple(each for each in PIPELINES if diffusion.HALVES[each] == "scored")
 DEVICES = {"NVIDIA A100-SXM4-40GB": "A100-SXM4-40GB", "NVIDIA H100 80GB HBM3": "H100"}
-CAMPAIGN = {"A100-SXM4-40GB": "A100-SXM-40GB", "H100": "H100"}
 NETWORK = {
     "architectures": ["SD3Transformer2DModel"],
     "num_layers": 24,
@@ -58,7 +56,7 @@ DECODER = {
 ENDS = ("estimate", "p05", "p95")
 
 
-NAMES = ("seconds", "energy_j", "campaign_seconds", "campaign_energy_j")
+NAMES = ("seconds", "energy_j")
 
 
 def main() -> None:
@@ -69,10 +67,11 @@ def main() -> None:
         for row in open_table(path).records()
         if row["task"].endswith("text-to-image") and row["model"].split("/")[-1] in PIPELINES
     ]
-    table: dict[str, Any] = {"rows": rows, "all": errors_of(rows)}
+    held_out = errors_of([row for row in rows if row["pipeline"] in HELD_OUT])
+    table: dict[str, Any] = {"rows": rows, "all": errors_of(rows), "held_out": held_out}
     for pipeline in PIPELINES:
         table[pipeline] = errors_of([row for row in rows if row["pipeline"] == pipeline])
-    for name in ("all", *PIPELINES):
+    for name in ("all", "held_out", *PIPELINES):
         print(name, table[name])
     fitting.write(OUT, table)
 
@@ -81,12 +80,9 @@ def errors_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Median and mean error and coverage of what all of the rows have."""
     table: dict[str, Any] = {"rows": len(rows)}
     for name in NAMES:
-        truth, some = name.removeprefix("campaign_"), [r for r in rows if f"{name}_p05" in r]
-        if not some or len(some) < len(rows):
-            continue
-        errors = [row[f"{name}_predicted"] / row[f"{truth}_measured"] - 1.0 for row in some]
+        errors = [row[f"{name}_predicted"] / row[f"{name}_measured"] - 1.0 for row in rows]
         covered = [
-            row[f"{name}_p05"] <= row[f"{truth}_measured"] <= row[f"{name}_p95"] for row in some
+            row[f"{name}_p05"] <= row[f"{name}_measured"] <= row[f"{name}_p95"] for row in rows
         ]
         table[name] = {
             "median_ape": round(float(np.median(np.abs(errors))), 4),
@@ -125,15 +121,6 @@ def scored(row: dict[str, Any]) -> dict[str, Any]:
             f"{name}_p05": round(belief.p05 * unit, 3),
             f"{name}_p95": round(belief.p95 * unit, 3),
         }
-    if not stable_3:
-        return result
-    seconds_of, joules_of = of_campaign(device, batch)
-    for name, believed in (("seconds", seconds_of), ("energy_j", joules_of)):
-        ends = ("predicted", "p05", "p95")
-        result |= {
-            f"campaign_{name}_{end}": round(steps * value, 3)
-            for end, value in zip(ends, believed[:3], strict=True)
-        }
     return result
 
 
@@ -154,18 +141,6 @@ def answered(
     reply = reply_to({"task": "workflow", "pools": {"gpu": pool}, "workload": workload})
     assert isinstance(reply, Answer), reply
     return dict(reply.metrics)
-
-
-def of_campaign(device: str, batch: int) -> tuple[Believed, Believed]:
-    """Seconds and joules of one step with the constants of the campaign's stack."""
-    campaign = diffusion.fitted()[CAMPAIGN[device]]
-    machine = diffusion.machine_of(device, campaign)
-    network = transformer_of(NETWORK, "model")
-    inputs = 2 * batch if network.guided else batch
-    graph = network.graph(inputs, network.image_tokens(1024, 1024), "bf16", fused=False)
-    program = predict_program(machine, graph)
-    seconds = diffusion.campaign_seconds(program, campaign)
-    return seconds, diffusion.campaign_joules(machine, program, seconds, campaign)
 
 
 if __name__ == "__main__":

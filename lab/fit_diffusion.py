@@ -4,7 +4,8 @@
 
 Host, slowdown and power of each device are those with the least mean |log ratio| over the rows of
 ``HALVES`` "fitted", in that order: host and slowdown on seconds, then power on joules. Programs are
-traced, or read from ``SILICAST_TRACES``.
+traced, or read from ``SILICAST_TRACES``. ``[diffusion]`` of ``catalog/workflow.toml``, for any
+board, quotes the geometric means of the devices, which are printed last.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from statistics import fmean
 
@@ -62,6 +64,16 @@ def text(table: Mapping[str, Campaign]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def of_any_board(table: Mapping[str, Campaign]) -> Campaign:
+    """Geometric means of the devices.
+
+    >>> of_any_board({"a": Campaign(0.5, 1.0, 2.0), "b": Campaign(0.5, 4.0, 2.0)})
+    Campaign(host_factor=0.5, slower=2.0, power=2.0)
+    """
+    columns = zip(*(astuple(each) for each in table.values()), strict=True)
+    return Campaign(*(math.prod(values) ** (1.0 / len(table)) for values in columns))
+
+
 if __name__ == "__main__":
     known: dict[tuple[object, ...], object] = {}
     passes = diffusion.passes
@@ -87,3 +99,4 @@ if __name__ == "__main__":
         after = [error(rows, metric, fitted[device]) for metric in METRICS]
         print(device, len(rows), fitted[device], before, after)
     TARGET.write_text(text(fitted))
+    print(of_any_board(fitted))

@@ -283,13 +283,16 @@ class TrainingWorkload(Terse, frozen=True):
 
 
 class SearchTable(Terse, frozen=True):
-    """Values to try: a dotted field of the scenario -> its candidates."""
+    """Values to try: a dotted field of the scenario -> its candidates. ``max_power_w``: of all
+    devices together, each at its limit; of task capacity.
+    """
 
     vary: dict[str, Annotated[list[Any], Meta(min_length=1, max_length=MAX_ENTRIES)]] = (
         msgspec.field(default_factory=dict)
     )
     max_gpus: Gpus | None = None
     max_candidates: Count | None = None
+    max_power_w: Positive | None = None
 
 
 Policy = Literal["queue", "utilisation", "predicted"]

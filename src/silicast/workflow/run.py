@@ -243,6 +243,8 @@ an empty start it is two thirds.
 """
 FEW = 100
 """Jobs from which a load is told."""
+SPREAD = 0.5
+"""Of the time, the part over which they come at least."""
 
 
 def statistics_ms(name: str, times_ns: I64) -> dict[str, float]:
@@ -296,12 +298,14 @@ class StageLoad:
 
 
 def load_of(times: WorkflowTimes, stage: int, first_ns: int, last_ns: int) -> StageLoad | None:
-    """Of the jobs of a stage that are ready between two moments; None = too few to tell."""
+    """Of the jobs of a stage that are ready between two moments; None = too few to tell, or all in a
+    part of that time: what a burst has left at its end is no load.
+    """
     rows = times.jobs.of_stages([stage])
     ready, done = times.ready_ns[rows], times.done_ns[rows]
     come = (ready >= first_ns) & (ready <= last_ns)
     ended = (done >= first_ns) & (done <= last_ns)
-    if come.sum() < FEW:
+    if come.sum() < FEW or np.ptp(ready[come]) < SPREAD * (last_ns - first_ns):
         return None
     seconds = (last_ns - first_ns) * 1e-9
     at = (ready[come] - first_ns) * 1e-9

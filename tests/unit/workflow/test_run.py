@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from silicast.workflow.jobs import expanded
-from silicast.workflow.run import WorkflowRun, WorkflowTimes, critical_path_ns
+from silicast.workflow.run import WorkflowRun, WorkflowTimes, critical_path_ns, load_of
 from silicast.workflow.stages import StageLoop, WorkflowGraph, WorkflowStage
 from silicast.workflow.stations.servers import ServerStation
 from tests.sampling import examples
@@ -147,3 +147,19 @@ def test_every_job_runs_once_and_after_what_it_waits_for(
     assert (times.end_ns >= times.start_ns).all()
     path = critical_path_ns(times, len(graph.stages)).sum()
     assert path == pytest.approx(float((times.end_ns - times.start_ns).mean()))
+
+
+def test_a_burst_at_the_end_of_a_window_is_no_load() -> None:
+    """200 jobs come in the last hundredth of a second and end after it: 200 come and none ends,
+    which is no queue that grows; the same over all of the time is one.
+    """
+    graph = WorkflowGraph((WorkflowStage("a"),))
+    jobs = expanded(graph, 200, 0)
+    for first, growing in ((0.99, False), (0.0, True)):
+        ready = np.linspace(first, 1.0, 200) * 1e9
+        done = ready + np.linspace(0.5, 50.0, 200) * 1e9
+        columns = (each.astype(np.int64) for each in (ready, ready, done, ready, ready, done))
+        last = np.arange(200, dtype=np.int64)
+        times = WorkflowTimes(jobs, *columns, last, last)
+        load = load_of(times, 0, 0, 1_000_000_000)
+        assert (load is not None and load.grows) == growing

@@ -265,7 +265,7 @@ def sharing_of(op: Collective, size: float, topology: Topology, groups: Groups) 
     >>> crossing.extra_s > 0.0, inside.extra_s
     (True, 0.0)
     """
-    local = _held_by_a_node(groups, topology)
+    local = held_by_a_node(groups, topology)
     each = groups.size - 1 if op == "all_to_all" else local
     if (messages := groups.devices * each) > MOST_MESSAGES:
         raise SilicastError(
@@ -274,7 +274,7 @@ def sharing_of(op: Collective, size: float, topology: Topology, groups: Groups) 
             field="workload.groups",
             hint="fewer or smaller groups",
         )
-    rounds = _rounds(op, size, groups.size, local)
+    rounds = rounds_between(op, size, groups.size, local)
     jobs = [
         Job(str(group), tuple(groups.members(group).tolist()), rounds)
         for group in range(groups.count)
@@ -285,7 +285,7 @@ def sharing_of(op: Collective, size: float, topology: Topology, groups: Groups) 
     return GroupContention(extra, together.busiest, together.busy_share)
 
 
-def _held_by_a_node(groups: Groups, topology: Topology) -> int:
+def held_by_a_node(groups: Groups, topology: Topology) -> int:
     """Members of a group in each node that holds some.
 
     Raises:
@@ -302,7 +302,7 @@ def _held_by_a_node(groups: Groups, topology: Topology) -> int:
     return int(held[0])
 
 
-def _rounds(op: Collective, size: float, count: int, local: int) -> tuple[Round, ...]:
+def rounds_between(op: Collective, size: float, count: int, local: int) -> tuple[Round, ...]:
     """What the members of a group send each other, by the usual way of long messages.
 
     Args:

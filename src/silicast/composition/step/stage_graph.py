@@ -24,6 +24,7 @@ from silicast.composition.step.executions import DIRECTIONS, Executions, KernelE
 from silicast.composition.step.machine import Machine
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.numerics import F64, I64
+from silicast.hardware.device import UPLINK
 from silicast.workload.graphs.graph import Direction, Graph
 from silicast.workload.graphs.nodes import DECODE_KV, PREFILL_KV
 from silicast.workload.graphs.op import HOST_WAITS, IN_CALL, IN_KERNEL, UNMODELLED, Op
@@ -269,8 +270,13 @@ def topology(machine: Machine, gpus: int, *, crosses: bool = False, stride: int 
     links = machine.links
     domain = max(links.domain, links.gpus_per_node)
     per_node = 1 if crosses else max(domain // stride, 1)
+    device = links.linked_device
+    if stride > 1 and (uplink := device.links.get(UPLINK)) is not None:
+        # a pod holds fewer members, and the groups of the ranks between share its uplinks
+        fewer = replace(uplink, domain=max(uplink.domain // stride, 1))
+        device = replace(device, links={**device.links, UPLINK: fewer})
     return Topology.from_device(
-        links.linked_device,
+        device,
         gpus,
         gpus_per_node=per_node,
         inter=links.inter_node.link,

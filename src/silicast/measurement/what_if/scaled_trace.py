@@ -92,6 +92,7 @@ class ScaledTrace:
             one GPU and one micro-batch before a pipeline cuts it.
         overlap_share: of the kernel time, what ran beside others of its own stream; overlap: the
             rows of the longest such time.
+        rows_assumed: rows of all products are taken as tokens, since nothing in the trace tells.
     """
 
     traced: str
@@ -106,6 +107,7 @@ class ScaledTrace:
     collectives: tuple[InsertedCollective, ...] = ()
     overlap_share: float = 0.0
     overlap: str = ""
+    rows_assumed: bool = False
 
     @property
     def unscaled_share(self) -> float:
@@ -191,6 +193,7 @@ def scaled_trace(
         collectives=between_gpus(rows, ops, target, change),
         overlap_share=reading.overlap_us / reading.total_us if reading.total_us else 0.0,
         overlap=reading.overlap,
+        rows_assumed=ratio != 1 and not sizes.tokens,
     )
 
 

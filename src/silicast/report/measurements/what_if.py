@@ -44,6 +44,11 @@ def what_if_table(result: ScaledTrace) -> RenderableType:
     if result.unscaled:
         share = percent(result.unscaled_share)
         lines.append(f"{share} of the kernel time takes the ratio of all other kernels")
+    if result.rows_assumed:
+        lines.append(
+            "no norm, lookup or rotation tells tokens from weights: the rows of every product are "
+            "taken to grow with the batch"
+        )
     if result.idle_us is not None:
         lines.append("gaps between kernels are the host's: they stay as they were measured")
     if result.plan.gpus > 1:

@@ -36,20 +36,37 @@ class TransfersTable(Strict, frozen=True):
     log_sd: float
 
 
+class WeightSyncTable(Strict, frozen=True):
+    """What frameworks reach that gather, re-shard and load a model's weights."""
+
+    gather_gb_per_s: float
+    log_sd: float
+
+
 class PassesTable(Strict, frozen=True):
     """How far passes of single networks are off beside their kernels."""
 
     log_sd_alone: float
 
 
+class DiffusionTable(Strict, frozen=True):
+    """What measured pipelines take over their networks; see ``catalog/workflow.toml``."""
+
+    host_factor: float
+    slower: float
+    power: float
+
+
 class PolicyLearningTable(Strict, frozen=True):
     """What learning from rollouts takes beside a training step; see ``catalog/workflow.toml``."""
 
     loss_ps_per_logit: float
+    loss_log_sd: float
     logprob_share: float
     wake_share: float
     between_share: float
     log_sd: float
+    step_log_sd: float
 
 
 class WorkflowConstants(Strict, frozen=True):
@@ -57,8 +74,9 @@ class WorkflowConstants(Strict, frozen=True):
 
     vector_search: VectorSearchTable
     links: TransfersTable
-    weight_sync: TransfersTable
+    weight_sync: WeightSyncTable
     passes: PassesTable
+    diffusion: DiffusionTable
     policy: PolicyLearningTable
 
 

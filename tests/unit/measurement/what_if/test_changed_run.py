@@ -206,3 +206,10 @@ def test_the_command_takes_both(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert (answer["gpus"], answer["collectives"]) == (2, [])
     assert main(["whatif", trace, "--device", "A100", "--plan", "tp=x"]) == 2
     assert "plan: expected tp=N" in capsys.readouterr().err
+
+
+def test_rows_that_nothing_tells_are_said_to_be_tokens(tmp_path: Path) -> None:
+    """The trace has products and attention, and no norm, lookup or rotation."""
+    trace = s.written(tmp_path, "trace.json", s.gpu_trace())
+    assert scaled_trace(trace, "a100", batch="1:2").rows_assumed
+    assert not scaled_trace(trace, "a100").rows_assumed

@@ -109,6 +109,12 @@ class _Autoscaled:
                 field="workload.objective",
                 hint="min_gpus or min_cost",
             )
+        if work.search.max_power_w is not None:
+            raise unsupported(
+                "a power limit of a fleet that grows",
+                "workload.search.max_power_w",
+                "leave it out, or search.max_gpus",
+            )
         if work.search.vary:
             raise unmodelled(
                 "not yet: autoscale beside values to vary",

@@ -15,6 +15,7 @@ from silicast.core.monotone import TOLERANCE, Bracket
 from silicast.core.prediction import Z90, Quantity
 from silicast.scenario.answer import Answer, Belief
 from silicast.scenario.answers.capacity.fleet_size import FleetSize, of_pools
+from silicast.scenario.answers.capacity.power_budget import check_budget, most_power_w
 from silicast.scenario.answers.serving.served import Served
 from silicast.scenario.answers.serving.serving_checks import objective_remarks
 from silicast.scenario.answers.serving.simulated import Simulated
@@ -109,6 +110,8 @@ class CapacitySearch:
         self._warnings = [*warnings, *remarks]
         if work.objective == "min_cost":
             fleet = self._priced(fleet)
+        if work.objective not in COUNTED:
+            check_budget(fleet, work.search.max_power_w)
         self._fleet = fleet
         self._objective = LatencyObjective.from_fields(msgspec.to_builtins(work.slo))
         traffic = self._traffic()
@@ -146,6 +149,8 @@ class CapacitySearch:
         value = self.gpus if name == "gpus" and self.load else self._per_joule or self.load
         summary: dict[str, Any] = {"fields": self.fields, name: value, "gpus": self.gpus}
         summary["reached"] = self.load > 0.0
+        if self.work.search.max_power_w is not None:
+            summary["power_limit_w"] = most_power_w(self.outcome.fleet)
         if self.work.objective == "min_cost":
             summary["cost_per_hour"] = self.outcome.fleet.cost_per_hour
         return summary
@@ -559,6 +564,7 @@ class CapacitySearch:
                 "tried": self._tried(),
             }
             | self._edge_why()
+            | self._budget_why()
             | of_pools(result.fleet, records, loads, self.work.search.vary)
         )
 
@@ -567,6 +573,12 @@ class CapacitySearch:
             return {}
         counts = {"requests": self._of_draw, "requests_of_run": len(self._loads.requests)}
         return {"edge": asdict(self._edge) | counts}
+
+    def _budget_why(self) -> dict[str, Any]:
+        budget = self.work.search.max_power_w
+        if budget is None:
+            return {}
+        return {"power_limit_w": most_power_w(self.outcome.fleet), "max_power_w": budget}
 
     def _tried(self) -> list[list[Any]]:
         """Loads, or numbers of replicas, and whether they are carried."""

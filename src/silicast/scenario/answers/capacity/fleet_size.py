@@ -10,6 +10,7 @@ import numpy as np
 
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Quantity
+from silicast.scenario.answers.capacity.power_budget import check_budget, most_within, within_budget
 from silicast.scenario.workloads import CapacityWorkload
 from silicast.serving.capacity.capacity import TrafficLoads
 from silicast.serving.capacity.pool_counts import Counts, CountSearch
@@ -46,9 +47,13 @@ class FleetSize:
                 field="workload.search.max_gpus",
                 hint=f"at least {least}, or a plan of fewer devices",
             )
+        budget = self._work.search.max_power_w
+        check_budget(self._fleet.counted([1] * len(self._fleet.pools)), budget)
         allowed = [
             allowed_counts(vary, pool.name)
-            or range(1, max(most // pool.deployment.plan.gpus, 1) + 1)
+            or range(
+                1, max(min(most // pool.deployment.plan.gpus, most_within(pool, budget)), 1) + 1
+            )
             for pool in self._fleet.pools
         ]
         self._search = self._over(allowed)
@@ -108,8 +113,9 @@ class FleetSize:
             return loads.carries(loads.requests)
 
         def within(counts: Counts) -> bool:
-            most = self._work.search.max_gpus
-            return most is None or self._fleet.counted(counts).gpus <= most
+            fleet, search = self._fleet.counted(counts), self._work.search
+            fits = search.max_gpus is None or fleet.gpus <= search.max_gpus
+            return fits and within_budget(fleet, search.max_power_w)
 
         priced = self._work.objective == "min_cost"
         prices = [

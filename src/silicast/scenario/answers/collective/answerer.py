@@ -9,6 +9,7 @@ import numpy as np
 
 from silicast.communication.collective import CollectiveTimes, collective_times
 from silicast.communication.flows.groups import GroupContention, Groups, sharing_of
+from silicast.communication.flows.packets import PacketEffects, packet_effects, widened
 from silicast.communication.topology import Topology
 from silicast.composition.engines.engine import Engine
 from silicast.composition.step.pipes import pipe_parts
@@ -89,6 +90,9 @@ class CollectiveAnswerer(Answerer):
             every = topology_between(cluster, groups.devices)
             sharing = sharing_of(work.op, work.bytes, every, groups)
             latency = latency.times(1.0 + sharing.extra_s / estimate)
+        packets = None if bound_only else _packets(work, cluster, groups, estimate)
+        if packets is not None:
+            latency = widened(latency)
         moved = work.bytes * _bus_factor(work.op, work.gpus) / 1e9
         bandwidth = Quantity(moved / latency.estimate, moved / latency.p95, moved / latency.p05)
         warnings = ignored(scenario, "model", "precision", "parallel", "host", "limits")
@@ -100,6 +104,8 @@ class CollectiveAnswerer(Answerer):
             warnings.append(NETWORK_ASSUMED.format(cluster.inter_node.name))
         if sharing is not None:
             warnings.append(SIMULATED.format(groups.count))
+        if packets is not None:
+            warnings.append(packets.remark)
         measured = load_physics("communication").is_measured(device.architecture)
         domain: Domain = "in" if measured and sharing is None else "near"
         return answer(
@@ -114,6 +120,21 @@ class CollectiveAnswerer(Answerer):
                 **_calibrated(work, result, evidence),
             },
         )
+
+
+def _packets(
+    work: CollectiveWorkload, cluster: Cluster, groups: Groups, estimate_s: float
+) -> PacketEffects | None:
+    """Why packets matter where links are shared by groups or by what is below uplinks; None where
+    they do not. What was measured between nodes holds them.
+    """
+    every = topology_between(cluster, groups.devices)
+    if not estimate_s or (groups.count == 1 and every.uplink is None):
+        return None
+    if every.gpus % every.local:
+        return None
+    effects = packet_effects(work.op, work.bytes, every, groups)
+    return effects if effects is not None and effects.reasons else None
 
 
 def _calibrated(

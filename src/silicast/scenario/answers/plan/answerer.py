@@ -86,6 +86,7 @@ class PlanAnswerer(Answerer):
     searches: ClassVar[bool] = True
 
     def answer(self, scenario: Scenario) -> Answer:
+        _refuse_budget(scenario)
         if _is_of_traffic(scenario):
             from silicast.scenario.answers.plan.serving_plans import best_serving_plan
 
@@ -93,7 +94,16 @@ class PlanAnswerer(Answerer):
         return best_plan(scenario)[0]
 
     def watched(self, scenario: Scenario, watch: ProgressWatch) -> Answer:
+        _refuse_budget(scenario)
         return self.answer(scenario) if _is_of_traffic(scenario) else best_plan(scenario, watch)[0]
+
+
+def _refuse_budget(scenario: Scenario) -> None:
+    work = scenario.workload
+    if isinstance(work, PlanWorkload) and work.search.max_power_w is not None:
+        raise unsupported(
+            "a power limit of all devices", "workload.search.max_power_w", "task capacity"
+        )
 
 
 def _is_of_traffic(scenario: Scenario) -> bool:

@@ -25,6 +25,7 @@ from silicast.scenario.answer import (
 from silicast.scenario.answerer import Answerer, register
 from silicast.scenario.answers.training.training_goodput import lost
 from silicast.scenario.answers.training.training_memory import RunMemory
+from silicast.scenario.answers.training.training_packets import OverUplinks, over_uplinks
 from silicast.scenario.answers.training.training_runs import TrainingRun, run_of
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolving.deployments import description
@@ -76,6 +77,8 @@ def answer_of(
 ) -> Answer:
     """The answer that a step means; ``more`` is added to its reasons."""
     step = latency_of(training_run.without_loading, bound_only=bound_only)
+    uplinks = OverUplinks() if bound_only else over_uplinks(training_run)
+    step = uplinks.widened(step)
     if training_run.loading is not None:
         step = Quantity(*map(training_run.loading.total_s, (step.estimate, step.p05, step.p95)))
     deployment, plan = training_run.rank.deployment, training_run.rank.plan
@@ -100,7 +103,7 @@ def answer_of(
         bound={"step_time_s": training_run.step.bound_seconds}, tier=tier,
         domain=training_run.step.domain,
         warnings=[*training_run.step.warnings, *training_run.warnings, *_bubble(training_run),
-        *memory.advice],
+        *uplinks.warnings, *memory.advice],
         why={**_why(training_run), **less.why, **(more or {})},
     )  # fmt: skip
 

@@ -47,7 +47,7 @@ from silicast.workflow.stations.replicas import ReplicaStation, SharedStation
 
 NANO = 1e-9
 ROLLS_OUT = (
-    "published steps of frameworks of reinforcement learning take longer than their stages do: "
+    "published steps of frameworks of reinforcement learning are off by more than their stages: "
     "docs/explanation/workflows.md says by how much"
 )
 
@@ -176,10 +176,13 @@ class _Simulated:
         return generates and self._samples() > 0
 
     def _domain(self) -> Domain:
-        """Of the whole, beside its parts: no measured run is like a workflow of several stages."""
+        """Of the whole, beside its parts: no measured run is like a workflow of several stages, of
+        networks of passes whole pipelines alone were measured, and jobs shared out were not.
+        """
         if self._rolls_out:
             return "out"
-        return "near" if len(self.built.graph.stages) > 1 else "in"
+        apart = any(isinstance(pool, (PassPool, ClusterPool)) for pool in self.built.pools)
+        return "near" if apart or len(self.built.graph.stages) > 1 else "in"
 
     def _learns(self) -> list[str]:
         return [ROLLS_OUT] if self._rolls_out else []

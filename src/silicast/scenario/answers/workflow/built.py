@@ -259,14 +259,18 @@ class _Builder:
         table = self._tables[name]
         if table.overhead_share is not None:
             return table.overhead_share
-        generates = (each.work in GENERATES for each in self._tables.values())
-        trains = (each.work == "train" for each in self._tables.values())
-        if not (any(generates) and any(trains)):
+        if not self._learns:
             return 0.0
         known, pool = workflow_constants().policy, self._scenario.pools.get(table.pool or "")
         shared = pool is not None and pool.shares_with is not None and table.work in GENERATES
         wakes = known.wake_share if shared else 0.0
         return (1.0 + wakes) * (1.0 + known.between_share) - 1.0
+
+    @property
+    def _learns(self) -> bool:
+        """Whether a stage trains on what others generate."""
+        works = {each.work for each in self._tables.values()}
+        return "train" in works and not works.isdisjoint(GENERATES)
 
     def _over_links(self) -> None:
         """Puts a stage of its own between stages whose pools a link joins: what the one makes moves
@@ -430,6 +434,9 @@ class _Builder:
         if self._division is not None:
             pool.cores = self._cores(home)
             pool.further = {"co-location": self._division.log_sd}
+        if self._learns:
+            # no step of a framework says what its rollouts are off by: as much as its trainers
+            pool.further |= {"framework": workflow_constants().policy.step_log_sd}
         return pool
 
     def _prepared(

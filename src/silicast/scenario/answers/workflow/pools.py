@@ -279,7 +279,9 @@ class PassPool(StagePool):
         new, prompts = columns(self._log, "prefill_tokens", "prompts")
         pairs, counts = np.unique(np.stack([prompts, new]), axis=1, return_counts=True)
         total = sum(
-            self._prices.program_pass(batch, tokens // batch).kernels_j * often
+            self._prices.program_pass(batch, tokens // batch).kernels_j
+            * self._works[tokens // batch].more_power
+            * often
             for (batch, tokens), often in zip(pairs.T.tolist(), counts.tolist(), strict=True)
         )
         return float(total) / self.count

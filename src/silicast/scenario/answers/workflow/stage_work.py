@@ -134,6 +134,7 @@ class NetworkPasses:
         log_sd: of a pass, beside the error of its kernels.
         result_bytes: of a job, that a stage behind it takes in.
         gpus: devices that share a pass out; the pass is what one of them runs.
+        more_power: what its kernels draw beyond a waiting device, over that of the pass.
     """
 
     machine: Machine
@@ -145,6 +146,7 @@ class NetworkPasses:
     log_sd: float = 0.0
     result_bytes: int = 0
     gpus: int = 1
+    more_power: float = 1.0
     warnings: tuple[str, ...] = ()
 
 

@@ -6,8 +6,17 @@ from typing import Any
 
 import pytest
 
+from lab.fit_diffusion import of_any_board
+from lab.scorecard.suites.diffusion import fitted
+from silicast.composition.engines.engine import find_engine
+from silicast.composition.passes.program import predict_program
+from silicast.composition.power.clock import power_w
+from silicast.composition.step.machine import Machine
+from silicast.hardware.catalog import find_device
 from silicast.scenario.answer import Answer, Refusal
 from silicast.scenario.run import reply_to
+from silicast.workload.networks.diffusion_transformer import transformer_of
+from silicast.workload.networks.vector_index import workflow_constants
 
 UNET = {
     "architectures": ["UNet2DConditionModel"],
@@ -123,3 +132,45 @@ def test_too_large_a_resolution_is_named(model: Any) -> None:
     reply = denoised(model, resolution=[1_000_000, 1_000_000])
     assert isinstance(reply, Refusal)
     assert reply.error.field == "workload.stages.steps.resolution"
+
+
+def test_pipelines_take_longer_than_their_kernels_and_draw_more() -> None:
+    """Twice a large pass: its kernels alone, by task graph's composition, times the measured
+    slowdown; the power is at the board's limit where the kernels' own is near it.
+    """
+    network = transformer_of(SD3, "model")
+    images = 16
+    tokens = network.image_tokens(1024, 1024)
+    machine = Machine(find_device("H100"), find_engine("torch-compile"))
+    alone = predict_program(machine, network.graph(2 * images, tokens, "bf16", fused=True))
+    known = workflow_constants().diffusion
+    reply = denoised(SD3, items=images, max_batch=images, repeat=2)
+    times = alone.times
+    device_s, waited_s = float(times.device_s[0]), float(times.waited_s[0])
+    hidden_s = min(device_s * (known.slower - 1.0), waited_s)
+    step_s = device_s * known.slower + waited_s - hidden_s + float(times.between_s[0])
+    assert metric(reply) == pytest.approx(2e3 * step_s, rel=1e-3)
+    joules = metric(reply, "energy_per_item_j")
+    drawn_w = joules / (metric(reply) * 1e-3)
+    expected = power_w(machine, 2 * step_s, 2 * alone.kernels_j * known.power)
+    assert drawn_w == pytest.approx(expected, rel=1e-3)
+    assert drawn_w > 1.1 * power_w(machine, 2 * step_s, 2 * alone.kernels_j)
+
+
+def test_small_eager_batches_wait_for_a_slower_host() -> None:
+    eager = denoised(SD3, {"engine": "torch-eager"}, resolution=[64, 64])
+    assert isinstance(eager, Answer)
+    assert any("host is 0.42 times as quick" in text for text in eager.warnings)
+    network = transformer_of(SD3, "model")
+    machine = Machine(find_device("H100"), find_engine("torch-eager"))
+    graph = network.graph(2, network.image_tokens(64, 64), "bf16", fused=False)
+    alone_ms = predict_program(machine, graph).total.latency_s.estimate * 1e3
+    factor = workflow_constants().diffusion.host_factor
+    assert metric(eager) == pytest.approx(alone_ms / factor, rel=0.05)
+
+
+def test_constants_are_the_means_of_the_fitted_devices() -> None:
+    mean, known = of_any_board(fitted()), workflow_constants().diffusion
+    assert (known.host_factor, known.slower, known.power) == pytest.approx(
+        (mean.host_factor, mean.slower, mean.power), rel=1e-3
+    )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 
+from silicast.core.prediction import Z90
 from silicast.scenario.answer import Answer
 from silicast.scenario.run import reply_to
 from silicast.workload.models.lookup import find_model
@@ -120,3 +122,52 @@ def test_a_step_that_does_not_fit_says_so() -> None:
     assert remarks["few"]
     assert remarks["few"][0].startswith("update: ")
     assert not remarks["many"]
+
+
+def test_weights_are_gathered_whole_whatever_their_shards() -> None:
+    """1.236e9 weights of two bytes (embeddings tied) at the published rate; half of them on each of
+    two devices takes as long.
+    """
+    stages = {
+        "first": ROLLOUT,
+        "update": train(after=["first"]),
+        "weights": {"after": ["update"], "work": "transfer", "overhead_share": 0.0},
+    }
+    reply = workflow(stages)
+    known = workflow_constants().weight_sync
+    seconds = 1.236e9 * 2 / (known.gather_gb_per_s * 1e9)
+    time = reply.metrics["weights.stage_mean_ms"]
+    assert time.estimate == pytest.approx(seconds * 1e3, rel=2e-3)
+    assert time.p95 / time.estimate == pytest.approx(math.exp(Z90 * known.log_sd), rel=1e-6)
+    assert any("gathered, re-sharded and loaded" in text for text in reply.warnings)
+
+
+def test_stated_bytes_take_their_link() -> None:
+    stages = {"first": ROLLOUT, "copy": {"after": ["first"], "work": "transfer", "data_gb": 5.0}}
+    work = {"requests": 1, "stages": stages}
+    links = {"copy": {"to": "engine", "bandwidth_gb_per_s": 10.0, "latency_us": 0.0}}
+    pools = {"engine": ENGINE}
+    reply = reply_to({"task": "workflow", "pools": pools, "links": links, "workload": work})
+    assert isinstance(reply, Answer), reply
+    time = reply.metrics["copy.stage_mean_ms"]
+    assert time.estimate == pytest.approx(500.0, rel=1e-6)
+    sd = math.log(time.p95 / time.estimate) / Z90
+    assert sd == pytest.approx(workflow_constants().links.log_sd, rel=1e-5)
+
+
+def test_steps_that_learn_are_as_uncertain_as_measured_trainers() -> None:
+    """An update after a tool has the error of its step; one that learns from rollouts the trainers'
+    too, and rollouts have it as well.
+    """
+    plain = workflow({"first": TOOL, "update": train(after=["first"])})
+    learns = workflow({"first": ROLLOUT, "update": train(after=["first"])})
+    alone = workflow({"first": ROLLOUT, "tool": TOOL | {"after": ["first"]}})
+    further = workflow_constants().policy.step_log_sd
+
+    def log_sd(reply: Answer, name: str) -> float:
+        time = reply.metrics[f"{name}.stage_mean_ms"]
+        return math.log(time.p95 / time.estimate) / Z90
+
+    assert log_sd(plain, "update") < further < log_sd(learns, "update")
+    apart = log_sd(alone, "first")
+    assert 1.2 * apart < log_sd(learns, "first") < math.hypot(apart, further)

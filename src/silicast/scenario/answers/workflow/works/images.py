@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar, Final, final
 
 import msgspec
+import numpy as np
 
 from silicast.composition.passes.program import ProgramPass, predict_program
 from silicast.core.errors import SilicastError
@@ -29,6 +31,8 @@ from silicast.workload.networks.network_config import class_in
 from silicast.workload.networks.vector_index import workflow_constants
 from silicast.workload.networks.video_transformer import VideoTransformer
 
+PIXELS = 8
+"""A side of what a latent pixel stands for."""
 MOST = 8
 """Images of a pass where the stage states no ``max_batch``."""
 
@@ -187,6 +191,12 @@ def _network(stage: StageContext, kind: str, size: str) -> tuple[dict[str, Any],
     if stage.table.resolution is None:
         raise stage.error("is missing", "resolution", "[height, width] in pixels")
     height, width = stage.table.resolution
+    if height % PIXELS or width % PIXELS:
+        raise stage.error(
+            f"{height} x {width} pixels are no whole latents",
+            "resolution",
+            f"[height, width], multiples of {PIXELS}",
+        )
     config = stage.of_pool("graph").raw.model
     if not isinstance(config, dict):
         raise stage.error(
@@ -209,9 +219,23 @@ def _passes(
         )
     machine, warnings = machine_of(stage.of_pool("graph"))
     copies, each, jobs = in_jobs(stage.table.items, stage.table.max_batch or 1)
+    known, fused = workflow_constants(), machine.engine.compiles
+    measured, board = known.diffusion, machine.device.structure is None and not machine.in_line
+    remarks = [*(f"{stage.name}: {text}" for text in warnings), remark]
+    if board and not fused:
+        host = replace(machine.host, factor=machine.host.factor * measured.host_factor)
+        machine = replace(machine, host=host)
+    if board:
+        launches = f", and its host is {measured.host_factor:.3g} times as quick"
+        remarks.append(
+            f"{stage.name}: the device takes {measured.slower:.3g} times as long as its kernels "
+            f"and draws {measured.power:.3g} times as much beyond waiting, at most its limit"
+            f"{'' if fused else launches}, as three measured eager pipelines do (A100, H100)"
+        )
 
     def passes(batch: int, _: int) -> ProgramPass:
-        return predict_program(machine, graph(batch * each, fused=machine.engine.compiles))
+        alone = predict_program(machine, graph(batch * each, fused=fused))
+        return _slowed(alone, measured.slower) if board else alone
 
     return NetworkPasses(
         machine,
@@ -219,7 +243,19 @@ def _passes(
         passes,
         jobs,
         copies,
-        log_sd=workflow_constants().passes.log_sd_alone,
+        log_sd=known.passes.log_sd_alone,
         gpus=gpus,
-        warnings=(*(f"{stage.name}: {text}" for text in warnings), remark),
+        more_power=measured.power if board else 1.0,
+        warnings=tuple(remarks),
     )
+
+
+def _slowed(program_pass: ProgramPass, slower: float) -> ProgramPass:
+    """A pass whose kernels take so many times as long; launches that the device waited for hide in
+    what is more.
+    """
+    times = program_pass.times
+    more_s = times.device_s * (slower - 1.0)
+    left = np.maximum(1.0 - more_s / np.maximum(times.waited_s, 1e-30), 0.0)
+    slow = replace(times, exposed_s=times.exposed_s * slower, waits_s=times.waits_s * left)
+    return replace(program_pass, times=slow)

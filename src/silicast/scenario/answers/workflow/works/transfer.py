@@ -18,16 +18,19 @@ from silicast.scenario.resolving.fleets import link_rate
 from silicast.scenario.schema import PoolLinkTable
 from silicast.workload.models.counting import weight_bytes
 from silicast.workload.networks.vector_index import workflow_constants
+from silicast.workload.transformers.plan import ParallelPolicy, Plan
 
 GB = 1e9
+ALONE, AS_IT_IS = Plan(), ParallelPolicy()
+"""All of a model on one device."""
 
 
 @register
 @final
 class Transfer(StageWork):
     """``data_gb`` over a link, or, after a stage of work "train", the new weights to every replica
-    of the pool that generates with the same model: each device takes in its share of them, and
-    replicas pass them on while they come.
+    of the pool that generates with the same model: the trainer's ranks gather them tensor by tensor
+    at the rate that frameworks reach, and each device takes in its share over the link meanwhile.
     """
 
     name: ClassVar[str] = "transfer"
@@ -43,25 +46,29 @@ class Transfer(StageWork):
         )
         rate, latency_s, kind = link_rate(link, deployment.machine.links, f"{stage.field}.link")
         if stage.table.data_gb is not None:
-            size, what = stage.table.data_gb * GB, "the stated bytes"
+            size, log_sd = stage.table.data_gb * GB, workflow_constants().links.log_sd
+            seconds = size / rate + latency_s
+            remark = f"the stated bytes, {size / GB:.3g} GB, move over {kind} at "
+            remark += f"{rate / GB:.3g} GB/s"
         else:
-            size = float(
-                weight_bytes(
-                    deployment.model,
-                    deployment.plan,
-                    deployment.precision,
-                    policy=deployment.policy,
-                )
+            known = workflow_constants().weight_sync
+            share, whole = (
+                float(weight_bytes(deployment.model, plan, deployment.precision, policy=policy))
+                for plan, policy in ((deployment.plan, deployment.policy), (ALONE, AS_IT_IS))
             )
-            what = f"the weights of a device of {target}"
-        seconds = size / rate + latency_s
-        remark = (
-            f"{stage.name}: {what}, {size / GB:.3g} GB, move over {kind} at {rate / GB:.3g} GB/s; "
-            "what frameworks do beside it (gather, re-shard, load) is in the interval alone"
-        )
-        log_sd = workflow_constants().weight_sync.log_sd
+            gathered_s = whole / (known.gather_gb_per_s * GB)
+            seconds, log_sd = max(share / rate, gathered_s) + latency_s, known.log_sd
+            remark = (
+                f"{whole / GB:.3g} GB of weights are gathered, re-sharded and loaded at "
+                f"{known.gather_gb_per_s:.3g} GB/s, as veRL and slime publish it; the "
+                f"{share / GB:.3g} GB of a device of {target} move over {kind} meanwhile"
+            )
         return TimedJobs(
-            lambda count, _: np.full(count, seconds), 0, "analytic", log_sd, warnings=(remark,)
+            lambda count, _: np.full(count, seconds),
+            0,
+            "analytic",
+            log_sd,
+            warnings=(f"{stage.name}: {remark}",),
         )
 
     def _target(self, stage: StageContext) -> str:

@@ -1,0 +1,65 @@
+"""Steps whose collectives cross uplinks that carry less than what is below them: packets matter
+there, which the times of their collectives do not hold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from silicast.communication.flows.packets import PacketEffects, is_tcp, widened
+from silicast.core.prediction import Part, Quantity
+from silicast.scenario.answers.training.training_runs import TrainingRun
+
+EXCHANGED = ("weights_", "gradients_")
+COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce")
+LEAST = 0.005
+"""Of a step, the share on such links from which it is told."""
+
+
+@final
+@dataclass(frozen=True)
+class OverUplinks:
+    """What of a step is on uplinks that carry less than what is below them.
+
+    Attributes:
+        share: of its time; effects: why packets matter there, None = they do not.
+    """
+
+    share: float = 0.0
+    effects: PacketEffects | None = None
+
+    def widened(self, step: Quantity) -> Quantity:
+        """A step whose upper end holds packets too."""
+        return step if self.effects is None else widened(step, self.share)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader must know."""
+        if self.effects is None:
+            return ()
+        return (f"{self.share:.1%} of the step crosses uplinks: {self.effects.remark}",)
+
+
+def over_uplinks(run: TrainingRun) -> OverUplinks:
+    """Of one step: sums of gradients and gathers of weights, whose groups span the devices of a
+    pipeline stage.
+    """
+    links, plan = run.rank.deployment.machine.links, run.rank.plan
+    uplink, adapter = links.uplink, links.inter_node.bandwidth_bytes_per_s
+    if uplink is None or uplink.bandwidth_bytes_per_s >= adapter:
+        return OverUplinks()
+    if plan.gpus // plan.pp <= uplink.domain:
+        return OverUplinks()
+    part = run.without_loading.part
+    share = _exchanged_ps(part) / max(part.exposed_ps, 1)
+    several = uplink.bandwidth_bytes_per_s * uplink.domain > adapter * links.gpus_per_node
+    effects = PacketEffects(0.0, 0.0, 1.0, several, is_tcp(links.inter_node.link.name))
+    return OverUplinks(share, effects) if share > LEAST and effects.reasons else OverUplinks()
+
+
+def _exchanged_ps(part: Part) -> int:
+    """What the data ranks' collectives add."""
+    if part.name.startswith(EXCHANGED) and part.name.endswith(COLLECTIVES):
+        return part.exposed_ps
+    return sum(_exchanged_ps(child) for child in part.children)
