@@ -443,11 +443,7 @@ class Count:
         left = size - (groups - 1.0) * whole * tile
         full = ceil(left / tile) - 1.0
         longer = ceil((left - full * tile) / self.tiles[end, index])
-        return [
-            ((groups - 1.0) * steps, whole),
-            (longer, full + 1.0),
-            (steps - longer, full),
-        ]
+        return [((groups - 1.0) * steps, whole), (longer, full + 1.0), (steps - longer, full)]
 
     def _in_time(self, slot: int) -> frozenset[int]:
         return frozenset(s for s in range(slot) if not self.slots[s].is_spatial)
