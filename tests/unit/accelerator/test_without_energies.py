@@ -69,6 +69,16 @@ def test_windows_are_unrolled_over_a_systolic_array() -> None:
     assert not answer.divides  # 384 rows of 363 words
 
 
+def test_steps_of_a_window_of_one_word_leave_no_gaps_in_a_systolic_array() -> None:
+    """Every second word of 14 x 14 outputs: as the product of 196 rows, which fills 8 of 8 rows."""
+    table = systolic(8, 4, 1.0, 1.0)
+    strided = mapped(task(table, "conv2d", "c=16 m=8 p=14 q=14 r=1 s=1 stride=2"), "latency")
+    product = mapped(task(table, "matmul", "m=196 n=8 k=16"), "latency")
+    assert strided.value == product.value == 4 * (2 * 8 + 4 + 196 - 2)
+    least = mapped(task(table, "conv2d", "c=16 m=8 p=14 q=14 r=1 s=1 stride=2"), "energy")
+    assert least.cost.traffic.reads[0, 1, 0] == 16 * 196
+
+
 def test_of_equal_energies_the_faster_is_taken() -> None:
     # Only main memory costs energy: each word crosses once in mappings of one step and of many.
     table = systolic(8, 4, 0, 0.0)
