@@ -13,7 +13,7 @@ from silicast.accelerator.mapper import compiled as module
 from silicast.accelerator.mapper.cached_mappings import cached_mapping
 from silicast.accelerator.mapper.compiled import Wanted, compiled
 from silicast.accelerator.mapper.mapper import Mapped, best_mapping
-from silicast.accelerator.mapper.stored import searched
+from silicast.accelerator.mapper.stored import loops_text, searched
 from silicast.hardware.catalog import find_device
 from tests.unit.accelerator.test_ragged_tiles import chip
 
@@ -51,4 +51,4 @@ def test_a_file_holds_no_mapping_that_is_worse_than_without_it(
     (table,) = compiled(chip_, [wanted])
     least = min(asked, key=lambda mapped: mapped.value)
     assert len(asked) == 2
-    assert tuple(table.loops) == module.loops_text(least.nest)
+    assert tuple(table.loops) == loops_text(least.nest)
