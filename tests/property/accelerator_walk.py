@@ -82,7 +82,7 @@ class Walk:
         outer = [loop for loop in self.loops if loop[0] < index]
         space = [i for i, loop in enumerate(outer) if self.arch.slots[loop[0]].is_spatial]
         time = [i for i in range(len(outer)) if i not in space]
-        inward = [i for i in reversed(time) if outer[i][2] > 1]
+        inward = [i for i in reversed(time) if self._turns(outer[i])]
         run = list(itertools.takewhile(lambda i: outer[i][1] == outer[inward[0]][1], inward))
         before: dict[tuple[int, ...], tuple[tuple[int, ...], Words]] = {}
         visited: dict[tuple[int, ...], list[tuple[object, Words]]] = defaultdict(list)

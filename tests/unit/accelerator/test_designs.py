@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,13 @@ import pytest
 from silicast.accelerator.counting.cost import cost
 from silicast.accelerator.counting.einsum import conv2d, matmul
 from silicast.accelerator.counting.mapping import Loop, LoopNest, MappingBatch
-from silicast.accelerator.design.architecture_file import DESIGNS, build, find_design, read_design
+from silicast.accelerator.design.architecture_file import (
+    DESIGNS,
+    all_wrong,
+    build,
+    find_design,
+    read_design,
+)
 from silicast.accelerator.design.check import check_architecture
 from silicast.accelerator.design.chip import Chip
 from silicast.accelerator.mapper.constraints import Constraints, SlotRule
@@ -72,6 +79,39 @@ def test_every_design_of_the_catalog_maps_a_layer(path: Path) -> None:
 def test_a_wrong_file_is_refused_by_field(change: dict[str, Any], said: str) -> None:
     with pytest.raises(SilicastError, match=said):
         checked({**TABLE, **change})
+
+
+@pytest.mark.parametrize(
+    ("spad", "rule", "said"),
+    [
+        ({"capacity_words": 2}, {}, "spad.capacity_words: expected room for the smallest tiles: 3"),
+        ({"capacity_words": 4, "buffers": 2}, {}, "6 words, .* in each of its 2 buffers, found 4"),
+        ({"capacity_words": 1, "keeps": ["Weights"], "buffers": 2}, {}, "2 words, an element of W"),
+        ({"capacity_words": 2, "may_bypass": ["Outputs"]}, {}, ""),
+        ({}, {"axis": 0, "fixed": {"M": 2, "N": 2}}, r"fixed: expected at most 2 .*M = 2 x N = 2"),
+        ({}, {"axis": 0, "fixed": {"M": 2, "N": 1}}, ""),
+    ],
+)
+def test_what_no_layer_can_be_mapped_onto_is_no_valid_file(
+    spad: dict[str, Any], rule: dict[str, Any], said: str
+) -> None:
+    levels = [*TABLE["level"][:2], {**TABLE["level"][2], **spad}]
+    table = {**TABLE, "level": levels}
+    if rule:
+        table["constraint"] = [{"level": "array", **rule}]
+    if not said:
+        assert not all_wrong(table, "x.toml")
+        return
+    (fault,) = all_wrong(table, "x.toml")
+    assert re.search(said, f"{fault.field}: {fault.message}")
+
+
+def test_an_outermost_memory_that_is_too_small_is_named_with_all_that_it_must_hold() -> None:
+    small = {**TABLE, "level": [{"name": "dram", "capacity_words": 11}, *TABLE["level"][1:]]}
+    with pytest.raises(SilicastError, match=r"all words of .* need 12 words .* 11 are there") as e:
+        best_mapping(matmul(m=2, n=2, k=2), build(small).architecture)
+    assert e.value.field == "dram"
+    assert "leave its capacity out" in e.value.hint
 
 
 def checked(table: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from silicast.accelerator.mapper.task import Task, einsum_of, mapped, task_on
 from silicast.app.cli import main
 from silicast.core.errors import SilicastError
 from silicast.hardware.check import check_device
+from silicast.report.designs.design_layers import busiest
 
 NET = "Layer, IFMAP Height, IFMAP Width, Filter Height, Width, Channels, Filters, Strides,\n"
 
@@ -66,6 +67,16 @@ def test_windows_are_unrolled_over_a_systolic_array() -> None:
     answer = mapped(task(systolic(32, 32, 0, 0.0), "conv2d", sizes))
     assert answer.value == pytest.approx(36 * (2 * 32 + 32 + 3025 - 2), rel=0.01)
     assert not answer.divides  # 384 rows of 363 words
+
+
+def test_steps_of_a_window_of_one_word_leave_no_gaps_in_a_systolic_array() -> None:
+    """Every second word of 14 x 14 outputs: as the product of 196 rows, which fills 8 of 8 rows."""
+    table = systolic(8, 4, 1.0, 1.0)
+    strided = mapped(task(table, "conv2d", "c=16 m=8 p=14 q=14 r=1 s=1 stride=2"), "latency")
+    product = mapped(task(table, "matmul", "m=196 n=8 k=16"), "latency")
+    assert strided.value == product.value == 4 * (2 * 8 + 4 + 196 - 2)
+    least = mapped(task(table, "conv2d", "c=16 m=8 p=14 q=14 r=1 s=1 stride=2"), "energy")
+    assert least.cost.traffic.reads[0, 1, 0] == 16 * 196
 
 
 def test_of_equal_energies_the_faster_is_taken() -> None:
@@ -128,3 +139,26 @@ def test_an_imported_array_is_mapped_as_its_note_says(
         # 64 windows in 8 folds of rows, 8 filters in 2 of columns, 36 words of a window each.
         assert f"{16 * (2 * 8 + 4 + 36 - 2):,} cycles" in shown.out
         assert "least time" in shown.err
+
+
+@pytest.mark.filterwarnings("error")
+def test_what_moves_is_explained_without_energies(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chip = tmp_path / "chip.toml"
+    levels = '[[level]]\nname = "dram"\n[[level]]\nname = "buffer"\ncapacity_kib = 4\n'
+    chip.write_text(f'name = "chip"\n{levels}[compute]\nname = "mac"\n')
+    for command in ("map", "explain"):
+        assert main(["design", command, str(chip), "matmul", "m=4", "n=4", "k=4"]) == 0
+        assert "none: no action of the design costs energy" in capsys.readouterr().out
+
+
+def test_of_an_array_that_is_filled_for_longer_than_it_works_this_binds() -> None:
+    # A fold works for T = 4 of 2 x 8 + 4 + 4 - 2 cycles; for 100 of 118 with 100 rows.
+    table = systolic(8, 4, 0, 0.0)
+    for rows, binds in ((4, "array fill"), (100, "units")):
+        answer = mapped(task(table, "matmul", f"m={rows} n=4 k=8"))
+        assert answer.value == 2 * 8 + 4 + rows - 2
+        assert busiest(answer.cost) == binds
+    table["level"][0]["port"] = [{"words_per_cycle": 1.0}]
+    assert busiest(mapped(task(table, "matmul", "m=4 n=4 k=8")).cost).startswith("dram ")

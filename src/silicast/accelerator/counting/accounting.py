@@ -283,7 +283,7 @@ class Count:
         if tensor.windows:
             words = words * self.window_words(edge)
             if merged:
-                words = words * self.shared(tensor, merged)
+                words = words * self.shared(edge, merged)
         return words
 
     def _over_others(
@@ -320,33 +320,61 @@ class Count:
         Only the innermost loop in time that turns at all brings such a neighbour: after any
         other loop the window has moved elsewhere.
         """
-        run, shift = self.neighbours(slot, self.index[dim])
-        if not run:
-            return 0.0
-        words = self.visits(dim, slot) - self.visits(dim, slot, run)
-        for rank in tensor.windows:
-            if any(other == dim for other, _ in rank):
-                words = words * maximum(0.0, self.span(rank, slot) - float(step) * shift)
-                others = [self.visits(other, slot) for other, _ in rank if other != dim]
-                words = words * math.prod(others, start=1.0)
-            else:
-                # Along the other windows the tiles are what they are, over all their visits.
-                words = words * self.swept(rank, slot)
-        return words
+        total: Number = 0.0
+        merged: dict[Place, Flag] = {}
+        for run, shift in self.neighbours(slot, self.index[dim]):
+            before = self.visits(dim, slot, merged)
+            merged |= run
+            words = before - self.visits(dim, slot, merged)
+            for rank in tensor.windows:
+                if any(other == dim for other, _ in rank):
+                    span = self.span(((dim, step),), slot) - float(step) * shift
+                    others = tuple(term for term in rank if term[0] != dim)
+                    words = words * self._above_zero(others, span, slot)
+                else:
+                    # Along the other windows the tiles are what they are, over all their visits.
+                    words = words * self.swept(rank, slot)
+            total = total + words
+        return total
 
-    def neighbours(self, slot: int, index: int) -> tuple[dict[Place, Flag], Number]:
+    def _above_zero(self, terms: Rank, span: Number, slot: int) -> Number:
+        """Sum, over all tiles visited along a window's terms, of what ``span`` and they leave above
+        zero. Of each term all tiles are whole but the last, which may be cut short.
+        """
+        if self.exact or not terms:
+            for dim, step in terms:
+                span = span + float(step) * (self.extent(slot, dim) - 1.0)
+            visits = [self.visits(dim, slot) for dim, _ in terms]
+            return math.prod(visits, start=1.0) * maximum(0.0, span)
+        (dim, step), *others = terms
+        count, whole = self.visits(dim, slot), self.extent(slot, dim)
+        last = self.bounds[self.index[dim]] - (count - 1.0) * whole
+        return (count - 1.0) * self._above_zero(
+            tuple(others), span + float(step) * (whole - 1.0), slot
+        ) + self._above_zero(tuple(others), span + float(step) * (last - 1.0), slot)
+
+    def neighbours(self, slot: int, index: int) -> list[tuple[dict[Place, Flag], Number]]:
         """Loops over one dimension that follow each other as the innermost that turn.
 
         Returns:
-            the loops that belong to the run; and by how much the tile moves.
+            the loops of each run, further out one after the other; and by how much its steps move
+            the tile. A new run begins where instances between share the dimension: from one's last
+            tile to its next is further.
         """
+        runs: list[tuple[dict[Place, Flag], Number]] = []
         run: dict[Place, Flag] = {}
         open_: Flags = np.ones(self.size, dtype=bool)
         started: Flags = np.zeros(self.size, dtype=bool)
         shift: Number = 0.0
+        travelled: Number = 0.0  # from the first tile of the loops further in to their last
         others = set(range(len(self.einsum.dims))) - {index}
         for s in range(slot - 1, -1, -1):
-            if self.slots[s].is_spatial or not self.busy[s].any():
+            if not self.busy[s].any():
+                continue
+            if self.slots[s].is_spatial:
+                if run and (self.turns[s, index] & open_).any():
+                    runs.append((run, shift))
+                    run, shift, started = {}, 0.0, np.zeros(self.size, dtype=bool)
                 continue
             innermost = self.innermost(s, others)
             if self.busy[s, index]:
@@ -355,34 +383,67 @@ class Count:
                 flag = settled(joins)
                 if flag is not False:
                     run[s, index] = flag
-                    shift = chosen(settled(joins & ~started), self.tiles[s + 1, index], shift)
+                    first = settled(joins & ~started)
+                    if first is not False:
+                        shift = chosen(first, self.tiles[s + 1, index] - travelled, shift)
+                    travel = self.tiles[s, index] - self.tiles[s + 1, index]
+                    travelled = travelled + chosen(flag, travel, 0.0)
                     started = started | joins
             open_ = open_ & (innermost < 0)
             if not open_.any():
                 break
-        return run, shift
+        return [*runs, (run, shift)] if run else runs
 
-    def shared(self, tensor: EinsumTensor, merged: frozenset[int]) -> Number:
+    def shared(self, edge: Edge, merged: frozenset[int]) -> Number:
         """Share of the window's tiles that differ among instances of one fan-out."""
         share: Number = 1.0
         for node in sorted({self.slots[s].node for s in merged}):
-            axes = [s for s in sorted(merged) if self.slots[s].node == node]
-            for rank in tensor.windows:
+            slots = [s for s in sorted(merged) if self.slots[s].node == node]
+            for rank in edge.tensor.windows:
                 inside = [
                     (self.index[dim], float(step))
                     for dim, step in rank
-                    if any(self.busy[s, self.index[dim]] for s in axes)
+                    if any(self.busy[s, self.index[dim]] for s in slots)
                 ]
                 if len(inside) == 2:
-                    (i, a), (j, b) = (
-                        (
-                            math.prod([self.factors[s, d] for s in axes], start=1.0),
-                            step * self.tiles[max(axes) + 1, d],
-                        )
-                        for d, step in inside
-                    )
-                    share = share * different(i, j, a, b)
+                    share = share * self._apart(slots, edge.slot, inside[0], inside[1])
         return share
+
+    def _apart(
+        self, slots: list[int], end: int, one: tuple[int, float], other: tuple[int, float]
+    ) -> Number:
+        """Share of the tiles of a fan-out that no other instance takes, two dimensions of a window
+        side by side in it.
+
+        Args:
+            slots: of the fan-out; end: where the tiles are; one, other: dimension, and step of the
+                window along it.
+        """
+        (i, a), (j, b) = one, other
+        below = slots[-1] + 1
+        again: Number = 0.0
+        tiles: Number = 0.0
+        for count, x in self._side_by_side(slots, end, i):
+            for times, y in self._side_by_side(slots, end, j):
+                same = repeated(x, y, a * self.tiles[below, i], b * self.tiles[below, j])
+                again = again + count * times * same
+                tiles = tiles + count * times * (x * y)
+        return 1.0 - again / tiles
+
+    def _side_by_side(self, slots: list[int], end: int, index: int) -> list[tuple[Number, Number]]:
+        """How often so many instances of a fan-out have a tile along a dimension: all; of one that
+        is cut short, those of the last time, which one fewer have once the last has no more.
+        """
+        whole = math.prod([self.factors[s, index] for s in slots], start=1.0)
+        if self.exact:
+            return [(1.0, whole)]
+        size, tile = self.bounds[index], self.tiles[slots[-1] + 1, index]
+        groups = ceil(size / self.tiles[slots[0], index])
+        steps = tile / self.tiles[end, index]
+        left = size - (groups - 1.0) * whole * tile
+        full = ceil(left / tile) - 1.0
+        longer = ceil((left - full * tile) / self.tiles[end, index])
+        return [((groups - 1.0) * steps, whole), (longer, full + 1.0), (steps - longer, full)]
 
     def _in_time(self, slot: int) -> frozenset[int]:
         return frozenset(s for s in range(slot) if not self.slots[s].is_spatial)
@@ -479,6 +540,14 @@ def different(i: Number, j: Number, a: Number, b: Number) -> Number:
     >>> float(different(np.array([4.0]), np.array([3.0]), np.array([1.0]), np.array([1.0]))[0])
     0.5
     """
+    return 1.0 - repeated(i, j, a, b) / (i * j)
+
+
+def repeated(i: Number, j: Number, a: Number, b: Number) -> Number:
+    """Of i x j values of a * x + b * y, those that another pair has, too; see :func:`different`.
+
+    >>> float(repeated(np.array([4.0]), np.array([3.0]), np.array([1.0]), np.array([1.0]))[0])
+    6.0
+    """
     divisor = gcd(a, b)
-    again = maximum(0.0, i - b / divisor) * maximum(0.0, j - a / divisor)
-    return 1.0 - again / (i * j)
+    return maximum(0.0, i - b / divisor) * maximum(0.0, j - a / divisor)

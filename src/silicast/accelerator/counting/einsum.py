@@ -211,12 +211,13 @@ def conv2d(
 
 
 def unrolled(einsum: Einsum) -> Einsum | None:
-    """A convolution as the product of its unrolled windows; None = it is none, or has no window.
+    """A convolution as the product of its unrolled windows, also of single words: steps of a stride
+    leave no gaps there, and P x Q splits in any number. None = it is none.
 
     >>> unrolled(conv2d(c=3, m=64, p=8, q=8, r=5, s=5)).bounds
     {'M': 64, 'N': 64, 'K': 75}
     """
-    if einsum.name != "conv2d" or einsum.bounds["R"] * einsum.bounds["S"] == 1:
+    if einsum.name != "conv2d":
         return None
     size = einsum.bounds
     product = matmul(

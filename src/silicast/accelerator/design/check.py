@@ -129,7 +129,7 @@ def _memory(memory: Memory) -> Iterator[ArchitectureFault]:
         if memory.bank_words > (memory.capacity_words or 0):
             yield ArchitectureFault(
                 f"{name}.bank_words",
-                f"at most its {memory.capacity_words} words",
+                f"at most its {memory.capacity_words or 0:g} words",
                 f"{memory.bank_words:g}",
             )
     for field in ("word_bits", "block_words", "cluster", "buffers"):

@@ -31,6 +31,7 @@ DIMS = tuple(dict.fromkeys((*Work(PRODUCTS).dims, *Work(GROUPED).dims)))
 def check_content(design: Design) -> Iterator[ArchitectureFault]:
     """Everything that is wrong with a file whose levels are in order."""
     content = design.content
+    yield from _room(design)
     yield from _told(partial(check_tensors, design.architecture, TENSORS))
     for tensor, value in content.density.items():
         yield from _told(partial(require_tensor, tensor, TENSORS, "density"))
@@ -46,6 +47,22 @@ def check_content(design: Design) -> Iterator[ArchitectureFault]:
         )
     yield from _formats(design)
     yield from _system(design)
+
+
+def _room(design: Design) -> Iterator[ArchitectureFault]:
+    """No layer is mapped where the smallest tiles, a word of each tensor, have no room."""
+    for memory in design.architecture.memories:
+        tensors = [name for name in TENSORS if memory.must_keep(name)]
+        need = sum(memory.words_of(name) for name in tensors)
+        if need > memory.usable_words:
+            beside = f" in each of its {memory.buffers:g} buffers" if memory.buffers > 1 else ""
+            yield ArchitectureFault(
+                f"{memory.name}.capacity_words",
+                f"room for the smallest tiles: {need * memory.buffers:g} words, "
+                f"an element of {', '.join(tensors)}{beside}",
+                f"{memory.usable_words * memory.buffers:g}",
+                "widen it, say which tensors it keeps (keeps), or let one pass it by (may_bypass)",
+            )
 
 
 def _told(check: Callable[[], None]) -> Iterator[ArchitectureFault]:
@@ -73,6 +90,14 @@ def _rule(design: Design, rule: RuleTable, where: str) -> Iterator[ArchitectureF
                 yield ArchitectureFault(
                     f"{where}.{field}", f"dimensions among {', '.join(DIMS)}", dim
                 )
+    if isinstance(node, FanOut) and rule.axis is not None and 0 <= rule.axis < axes:
+        side_by_side = math.prod(rule.fixed.values())
+        if side_by_side > node.mesh[rule.axis]:
+            yield ArchitectureFault(
+                f"{where}.fixed",
+                f"at most {node.mesh[rule.axis]} side by side, as mesh[{rule.axis}] has",
+                " x ".join(f"{dim} = {bound}" for dim, bound in rule.fixed.items() if bound > 1),
+            )
     for tensor in rule.indexing:
         yield from _told(partial(require_tensor, tensor, TENSORS, f"{where}.indexing"))
 

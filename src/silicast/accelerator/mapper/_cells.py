@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol, final
 
 import numpy as np
@@ -160,15 +161,15 @@ class Places:
     def __init__(self, places: dict[int, I64], ends: tuple[int, ...]) -> None:
         self.places = places
         self.ends = ends
+        self.corner = tuple(
+            slice(None) if d in places else slice(0, end) for d, end in enumerate(ends)
+        )
 
     def __call__(self, table: F64) -> F64:
         """Their entries of an array over the grid, which may be broadcast."""
-        call: F64 = table[
-            tuple(
-                slice(None) if d in self.places else slice(0, end)
-                for d, end in enumerate(self.ends)
-            )
-        ]
+        if table.size == 1:
+            return table
+        call: F64 = table[self.corner]
         for d, positions in self.places.items():
             if call.shape[d] > 1:
                 call = call.take(positions, axis=d)
@@ -178,10 +179,18 @@ class Places:
         """Lowers their entries of an array over the whole grid to values."""
         last = len(self.ends) - 1
         where = tuple(  # as np.ix_, in a third of its time
-            self.places.get(d, np.arange(end)).reshape((-1,) + (1,) * (last - d))
+            _along(end, d, last)
+            if (positions := self.places.get(d)) is None
+            else positions.reshape((-1,) + (1,) * (last - d))
             for d, end in enumerate(self.ends)
         )
         table[where] = np.minimum(table[where], values)
+
+
+@lru_cache(maxsize=4096)
+def _along(end: int, d: int, last: int) -> I64:
+    """All places before an end, along one axis of many."""
+    return np.arange(end).reshape((-1,) + (1,) * (last - d))
 
 
 @final

@@ -126,14 +126,13 @@ class Outside:
             inner, above = self._shifted(steps, self.tiles.corner(slot).ends)
             cost = above(table)
             self.facts.budget.work(cost.size * SHIFTS, SHIFTS)
-            for t in mask:
-                words, per_word = extra[t]
-                if any(d in self.facts.moved_windows(t) for d in steps):
+            for t, (words, per_word, energy, moving) in extra.items():
+                if not moving.isdisjoint(steps):
                     cost = cost + (inner(words) - above(words)) * above(per_word)
                     continue
                 shared = math.prod(step for d, step in steps.items() if d in self.free[t])
                 if shared > 1:
-                    cost = cost + above(words) * above(per_word) * (shared - 1.0)
+                    cost = cost + above(energy) * (shared - 1.0)
             for t, (least, before, after) in closed.items():
                 shared = math.prod(step for d, step in steps.items() if d in self.free[t])
                 shared = shared if self.facts.sharing[outer][t] else 1
@@ -169,14 +168,17 @@ class Outside:
         energy = words * self.facts.pass_pj(t, slot - 1)
         return energy, shares[0], shares[1]
 
-    def _extra(self, slot: int, t: int, ride: float) -> tuple[F64, F64]:
-        """Words that the table outside counts, and what each beyond them costs at least."""
+    def _extra(self, slot: int, t: int, ride: float) -> tuple[F64, F64, F64, frozenset[int]]:
+        """Words that the table outside counts, and what each beyond them costs at least; what all
+        of them cost, and the dimensions of the tensor's windows.
+        """
         words = self.tiles.words(t)
         share = self.share(t, words, self.tiles.still(t))
         energy = self.facts.fill_pj(t, slot) + ride
         if not self.facts.sharing[slot][t]:
             energy += self.facts.pass_pj(t, slot) / self.tiles.room(slot, t)
-        return words, share * energy
+        per_word = share * energy
+        return words, per_word, words * per_word, self.facts.moved_windows(t)
 
     def _steps(self, slot: int, dims: list[int], limit: float) -> Iterator[dict[int, int]]:
         """Loop bounds of one axis, without those of one."""

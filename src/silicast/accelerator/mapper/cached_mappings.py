@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import final
@@ -50,7 +51,7 @@ def _made_by() -> str:
 def cached_mapping(
     einsum: Einsum, architecture: Architecture, how: object, search: Callable[[], Mapped]
 ) -> Mapped:
-    """What a search found before, else what it finds now.
+    """What a search found before, for a design of any name, else what it finds now.
 
     Args:
         how: rules, objective and effort: all else that decides the answer, as its ``repr``.
@@ -60,7 +61,8 @@ def cached_mapping(
     """
     if architecture.knows_zeros or not einsum.is_dense:
         return search()
-    key = content_hash([_made_by(), repr((einsum, architecture, how))])
+    nameless = replace(architecture, name="")
+    key = content_hash([_made_by(), repr((einsum, nameless, how))])
     known = cached(KIND, key, CachedMapping)
     result = None if known is None else _counted(known, einsum, architecture)
     if result is None:

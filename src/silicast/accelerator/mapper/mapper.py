@@ -148,11 +148,12 @@ def no_mapping(einsum: Einsum, architecture: Architecture, rules: Constraints) -
     """What stands in the way: the memory whose smallest tiles are too large, if there is one."""
     for level, memory in enumerate(architecture.memories):
         position = architecture.memory_slots[level]
-        tile = dict.fromkeys(einsum.dims, 1)
+        tile = dict.fromkeys(einsum.dims, 1) if level else dict(einsum.bounds)
         for slot in range(position, len(architecture.slots)):
             for dim, bound in rules.rule(architecture, slot).fixed.items():
                 if dim in tile:
                     tile[dim] = min(tile[dim] * bound, einsum.bounds[dim])
+        what = "the smallest tiles" if level else "all words"
         names = [t.name for t in einsum.tensors if level == 0 or memory.must_keep(t.name)]
         words = {
             name: math.ceil(einsum.tensor(name).size(tile) * memory.words_of(name))
@@ -164,7 +165,7 @@ def no_mapping(einsum: Einsum, architecture: Architecture, rules: Constraints) -
             # As the count of tiles does, of all that tiles may fill, not of whole banks there.
             if sum(banks) * memory.bank_words > memory.usable_words >= needed:
                 return SilicastError(
-                    f"no mapping fits: the smallest tiles of {', '.join(names)} need "
+                    f"no mapping fits: {what} of {', '.join(names)} need "
                     f"{sum(banks)} banks of {memory.bank_words:g} words, one tensor in each, "
                     f"{memory.usable_words / memory.bank_words:.3g} are there",
                     kind="unsupported",
@@ -174,16 +175,20 @@ def no_mapping(einsum: Einsum, architecture: Architecture, rules: Constraints) -
                 )
         if needed > memory.usable_words:
             return SilicastError(
-                f"no mapping fits: the smallest tiles of {', '.join(names)} need {needed} words of "
+                f"no mapping fits: {what} of {', '.join(names)} need {needed} words of "
                 f"{memory.word_bits} bits, {memory.usable_words:g} are there "
                 f"({needed * memory.word_bits / 8:g} and "
                 f"{memory.usable_words * memory.word_bits / 8:g} bytes)",
                 kind="unsupported",
                 field=memory.name,
-                hint=f"give its [[level]] {needed * memory.buffers * memory.word_bits:g} bits or "
-                "more (capacity_words x word_bits) in a file of the design, or let a tensor pass "
-                "it by; words are as wide as the wider of inputs and results, which are of 16 bits "
-                "for products in int8 too",
+                hint=(
+                    f"give its [[level]] {needed * memory.buffers * memory.word_bits:g} bits or "
+                    "more (capacity_words x word_bits) in a file of the design, or let a tensor "
+                    "pass it by; words are as wide as the wider of inputs and results, which are "
+                    "of 16 bits for products in int8 too"
+                )
+                if level
+                else "every tensor starts and ends there: leave its capacity out, or give it more",
             )
     return SilicastError(
         "no mapping keeps to the constraints",

@@ -208,7 +208,7 @@ def compile_(
     output_len: int | None = None,
     dtype: str | None = None,
     tp: int = 1,
-    effort: Count = 200_000,
+    effort: Count = 10_000,
 ) -> int:
     """Search and store mappings of all that a model needs, as in `silicast design compile chip.toml
     --model Llama-3.1-8B -o chip-llama.toml`; the file written is a design like the one read.
@@ -221,7 +221,7 @@ def compile_(
         input_len: tokens of each prompt; left out, 1024, or what the model is made for.
         output_len: tokens generated; left out, 128, or none of an encoder.
         dtype: format of the matrix products; left out, the checkpoint's.
-        effort: partial mappings to try for each size.
+        effort: partial mappings to try for each size; more of them may find better ones.
     """
     from silicast.scenario.designs.design_models import MappingSearches, compile_design
 

@@ -11,6 +11,7 @@ from silicast.accelerator.counting.cost import MappingCost
 from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.counting.layer_table import MappedLayers
 from silicast.accelerator.peers.peer import Beside
+from silicast.report.designs.mappings import energy_text
 from silicast.report.drawing.numbers import rounded
 from silicast.report.drawing.tables import FactSheet, listing
 
@@ -58,11 +59,7 @@ def layers_card(mapped_layers: MappedLayers) -> RenderableType:
         f"{sum(layer.count for layer in mapped_layers.layers)} layers on "
         f"{mapped_layers.architecture.name}"
     )
-    facts.add(
-        "energy",
-        f"{rounded(mapped_layers.energy_pj / 1e6)} uJ, "
-        f"{rounded(mapped_layers.energy_pj / mapped_layers.points)} pJ a product",
-    )
+    facts.add("energy", energy_text(mapped_layers.energy_pj, mapped_layers.points))
     facts.add(
         "time", f"{mapped_layers.cycles:,.0f} cycles, {rounded(mapped_layers.seconds * 1e3)} ms"
     )
@@ -74,7 +71,7 @@ def layers_card(mapped_layers: MappedLayers) -> RenderableType:
             layer.name,
             shape_text(layer.einsum),
             str(layer.count),
-            rounded(answer.cost.energy_pj[0] / 1e6),
+            rounded(answer.cost.energy_pj[0] / 1e6) if mapped_layers.energy_pj else "–",
             f"{answer.cost.cycles[0]:,.0f}",
             f"{answer.cost.utilisation[0]:.0%}",
             busiest(answer.cost),
@@ -111,16 +108,23 @@ def shape_text(einsum: Einsum) -> str:
 
 
 def busiest(cost: MappingCost) -> str:
-    """What takes the longest: the units, or a port by memory and name."""
+    """What takes the longest: the units, a port by memory and name, the loading and filling of a
+    systolic array while no unit works, or fills that nothing overlaps.
+    """
     ports = {
         f"{level} {port}": float(cycles[0]) for (level, port), cycles in cost.port_cycles.items()
     }
-    if not ports:
-        return "units"
-    name = max(ports, key=lambda port: ports[port])
+    steps = cost.traffic.steps if cost.zeros is None else cost.zeros.steps
+    units = float(steps[0]) / cost.architecture.compute.per_cycle
+    exposed = float(cost.exposed_cycles[0])
+    parts = {"units": units, "array fill": float(cost.march_cycles[0])}
+    parts = {name: cycles * cost.architecture.overhead for name, cycles in parts.items()}
     # Whole cycles count: a port is the bound where nothing else takes as long.
-    remaining = float(cost.cycles[0] - cost.exposed_cycles[0])
-    return name if ports[name] >= remaining - 1.0 else "units"
+    name = max(ports, key=lambda port: ports[port], default="")
+    if name and ports[name] >= float(cost.cycles[0]) - exposed - 1.0:
+        parts = {name: ports[name]}
+    parts["fills"] = exposed
+    return max(parts, key=lambda part: parts[part])
 
 
 def beside_data(beside: Beside) -> dict[str, Any]:

@@ -97,8 +97,8 @@ def _energy(axes: Any, cost: MappingCost) -> None:
     ends = [*left, *(pj / 1e6 for _, pj in remaining)]
     total = float(cost.energy_pj[0]) / 1e6
     for index, end in enumerate(ends):
-        axes.text(end, index, f" {end / total:.1%}", va="center", fontsize=8)
-    axes.set_xlim(0, 1.18 * max(ends))
+        axes.text(end, index, f" {end / total:.1%}" if total else "", va="center", fontsize=8)
+    axes.set_xlim(0, 1.18 * max(ends) or 1.0)
     axes.set_yticks(range(len(ends)), [*names, *(name for name, _ in remaining)])
     axes.invert_yaxis()
     axes.set_xlabel("uJ", fontsize=8)

@@ -96,14 +96,21 @@ def answer_data(answer: Mapped) -> dict[str, Any]:
     }
 
 
+def energy_text(energy_pj: float, products: float) -> str:
+    """Energy in all and of a product; of a design whose actions cost none, that it states none.
+
+    >>> energy_text(3e6, 1e6), energy_text(0.0, 1e6)
+    ('3.00 uJ, 3.00 pJ a product', 'none: no action of the design costs energy')
+    """
+    if not energy_pj:
+        return "none: no action of the design costs energy"
+    return f"{rounded(energy_pj / 1e6)} uJ, {rounded(energy_pj / products)} pJ a product"
+
+
 def mapping_card(nest: LoopNest, cost: MappingCost, answer: Mapped | None = None) -> RenderableType:
     """What a mapping costs, how good it is known to be, and its loops."""
     facts = FactSheet(f"{cost.einsum.name} on {cost.architecture.name}")
-    facts.add(
-        "energy",
-        f"{rounded(cost.energy_pj[0] / 1e6)} uJ, "
-        f"{rounded(cost.energy_pj[0] / cost.einsum.points)} pJ a product",
-    )
+    facts.add("energy", energy_text(float(cost.energy_pj[0]), cost.einsum.points))
     facts.add("time", f"{whole(cost.cycles[0])} cycles, {rounded(cost.seconds[0] * 1e3)} ms")
     facts.add(
         "units at work", f"{100.0 * cost.utilisation[0]:.1f} % of {cost.architecture.units:,}"
@@ -166,6 +173,11 @@ def _moved(cost: MappingCost, level: int, t: int) -> list[float]:
     return counts
 
 
+def _share(part: float, total: float) -> str:
+    """Of a total; a dash where nothing is to be shared."""
+    return f"{part / total:.1%}" if total else "–"
+
+
 def traffic_table(cost: MappingCost) -> RenderableType:
     """Words and energy of every tensor at every memory, and the cycles of every port."""
     traffic, rows = cost.traffic, []
@@ -180,14 +192,14 @@ def traffic_table(cost: MappingCost) -> RenderableType:
                     name,
                     *(whole(count) for count in _moved(cost, level, t)),
                     rounded(cost.access_pj[level, t, 0] / 1e6),
-                    f"{cost.access_pj[level, t, 0] / total:.1%}",
+                    _share(float(cost.access_pj[level, t, 0]), total),
                 ]
             )
     leak = float(cost.leak_pj.sum())
     cycles = float(cost.cycles[0])
     clocked = ((n.replace("_", " "), pj * cycles) for n, pj in cost.architecture.every_cycle)
     for name, value in (("compute", float(cost.compute_pj[0])), ("leakage", leak), *clocked):
-        rows.append([name, "", "", "", "", rounded(value / 1e6), f"{value / total:.1%}"])
+        rows.append([name, "", "", "", "", rounded(value / 1e6), _share(value, total)])
     columns = {
         "level": "left",
         "tensor": "left",
