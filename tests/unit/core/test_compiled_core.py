@@ -127,6 +127,21 @@ def run(mode: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_a_command_says_once_that_its_core_is_old_and_answers(tmp_path: Path) -> None:
+    folder = tmp_path / "silicast_core"
+    folder.mkdir()
+    lines = [f"MODULES = {HELD!r}", "VERSION = '0.0.1'", "SUFFIX = SOURCES_HASH = FIRST = ''"]
+    (folder / "__init__.py").write_text("\n".join(lines), encoding="utf-8")
+    command = [sys.executable, "-m", "silicast", "serve", "--model", "Qwen3-0.6B"]
+    command += ["--device", "h100", "--concurrency", "1", "--requests", "1", "--output-len", "2"]
+    path = os.pathsep.join((str(tmp_path), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")))
+    environment = {**os.environ, "PYTHONPATH": path, SWITCH: "auto"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("warning: silicast-core is of version 0.0.1, silicast of ")
+    assert "Qwen3-0.6B" in done.stdout
+
+
 def with_core() -> None:
     """Skips where none is installed that is made from these files."""
     done = run("require", "-c", f"import {HELD[0]}")
