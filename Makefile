@@ -12,6 +12,7 @@
 #   make artefacts  make every shipped number that is stale from measured tables (up to an hour)
 #   make accuracy   run the scorecard's suites that are stale and quick (10 CPU minutes if all are)
 #   make coverage   answer new pairs of model and device; rewrites docs/reference/coverage.md
+#   make core       compile hot modules into silicast-core, install it and test with it (needs a C compiler)
 #   make docs       build the documentation site into docs/_build/html
 #   make package    build wheel and sdist into dist/, with a list of what they need (SBOM), audited
 
@@ -31,7 +32,7 @@ export OMP_NUM_THREADS := 1
 # Bytecode is written: without it every process of the tests compiles the package and the tests anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-full nightly mutants lint format record artefacts accuracy coverage docs package clean
+.PHONY: help demo test test-full nightly mutants lint format record artefacts accuracy coverage core docs package clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -104,7 +105,7 @@ test: $(DEV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	@{ $(BIN)/mypy >$(VENV)/mypy.log 2>&1; echo $$? >$(VENV)/mypy.status; } & \
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not full'; tests=$$?; wait; \
+	SILICAST_CORE=off $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m 'not full'; tests=$$?; wait; \
 	if test "$$(cat $(VENV)/mypy.status)" != 0; then cat $(VENV)/mypy.log; exit 1; fi; exit $$tests
 
 test-full: $(FULL) $(if $(PART),,lint)
@@ -127,6 +128,14 @@ accuracy: $(DEV)
 
 coverage: $(DEV)
 	$(BIN)/python benchmarks/coverage.py
+
+core: $(DEV)
+	@command -v cc >/dev/null || { echo "make: a C compiler is missing (Debian, Ubuntu: apt install gcc python3-dev); silicast runs without the core" >&2; exit 1; }
+	rm -f dist/silicast_core-*.whl
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist ./core
+	$(BIN)/python -m pip install --quiet --no-deps --force-reinstall dist/silicast_core-*.whl
+	$(BIN)/silicast --version
+	SILICAST_CORE=require $(BIN)/python -m pytest -q -m 'not full' tests/unit/core/test_compiled_core.py tests/unit/serving tests/unit/composition/prices tests/property/test_serving_laws.py tests/property/test_serving_queues.py
 
 docs: $(DEV)
 	$(BIN)/python -m sphinx -W -q -b html docs docs/_build/html

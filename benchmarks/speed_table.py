@@ -6,7 +6,8 @@ One run measures everything: each row several times, in turns with all others, s
 of a shared machine falls on all of them; the median counts. Commands find their bytecode, as a
 user's do, whatever this shell says of it. "New" is a question on a deployment
 that this process has not seen, "known" one that it has. Beside the times stand the machine, its
-load and the commit, and how far batches of `silicast.deployment` are from `silicast.infer`.
+load, the commit and what runs (Python, or a core), and how far batches of `silicast.deployment` are
+from `silicast.infer`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import silicast
+from silicast import _CORE
 from silicast.composition.prices.step_prices import step_prices
 from silicast.composition.step.step import step_model
 from silicast.runner.replies import replies
@@ -265,6 +267,7 @@ def main(out: str = "") -> None:
     commit = subprocess.run(git, check=False, capture_output=True, text=True).stdout.strip()
     result = {
         "commit": commit,
+        "runs": _CORE.description,
         "machine": {"processors": os.cpu_count(), "load_average": os.getloadavg()[0]},
         "rows": table,
         "deployment_batch_off": off(),

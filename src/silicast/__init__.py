@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from silicast.core.compiled_core import put_in_place
+
 __version__ = "0.2.0"
 
 _MODULES = {
@@ -65,6 +67,8 @@ __all__ = [
     "train",
     "tune",
 ]
+
+_CORE = put_in_place(__version__)
 
 
 def __getattr__(name: str) -> Any:

@@ -5,10 +5,22 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import warnings
 from typing import NoReturn
 
 RARE_COLLECTIONS = 100_000
 """Allocations between two garbage collections: one answer makes few cycles."""
+
+
+def _one_line(
+    message: Warning | str,
+    category: type[Warning],  # noqa: ARG001 - what Python hands over
+    filename: str,  # noqa: ARG001
+    lineno: int,  # noqa: ARG001
+    line: str | None = None,  # noqa: ARG001
+) -> str:
+    """A warning of Python without the line of code that it came from."""
+    return f"warning: {message}\n"
 
 
 def run() -> NoReturn:
@@ -19,6 +31,7 @@ def run() -> NoReturn:
     the threads and end as usual.
     """
     gc.set_threshold(RARE_COLLECTIONS)
+    warnings.formatwarning = _one_line
     from silicast.app.cli import PREDICT, main
 
     quick = len(sys.argv) > 1 and sys.argv[1] in PREDICT

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import FunctionType
+
 import numpy as np
 import pytest
 
@@ -27,6 +29,8 @@ def single_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     def stretch(self: Replica, plans: list, until_ns: int) -> object:
         return self._step(plans, 0)
 
+    if not isinstance(Replica._stretch, FunctionType):
+        pytest.skip("the compiled core runs, whose classes are sealed")
     monkeypatch.setattr(Replica, "_stretch", stretch)
 
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from silicast import __version__
+from silicast import _CORE, __version__
 from silicast.app import status
 from silicast.app.console import abandon_stdout, replace_closed_streams, warn, write_json
 from silicast.core.errors import SilicastError
@@ -51,7 +51,7 @@ def build_app() -> App:
     app = App(
         name="silicast",
         help=HELP,
-        version=__version__,
+        version=lambda: f"{__version__} ({_CORE.description})",
         help_format="plaintext",
         default_parameter=Parameter(converter=_converted),
         result_action="return_value",

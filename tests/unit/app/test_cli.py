@@ -242,7 +242,9 @@ def test_help_names_every_command(capsys: Capture) -> None:
 def test_version(capsys: Capture) -> None:
     from silicast import __version__
 
-    assert run("--version", capsys)[1].strip() == __version__
+    version, _, runs = run("--version", capsys)[1].strip().partition(" ")
+    assert version == __version__
+    assert runs.startswith(("(pure Python", "(compiled core"))
 
 
 def test_an_empty_plan_is_refused(capsys: Capture) -> None:

@@ -25,6 +25,8 @@ from silicast.workload.graphs.nodes import DECODE_KV
 
 TOLERANCE = 0.002
 """Largest error, in the middle of a cell, of a step that decodes."""
+TOGETHER = 4
+"""Neighbouring numbers of sequences that are evaluated at once: a server meets most of them."""
 SHORT = 0.02
 """Share of a window, over all sequences, that lacks tokens where lengths are cut at it."""
 MOST = 1 << 21
@@ -56,7 +58,7 @@ class DecodeSurface:
         window = dict(op.dims).get("window", 0)
         assert isinstance(window, int)
         self._window, self._chunked = window, op.variant.flag("chunked")
-        self._surface = Surface(_sequences, _numbers, self._values, self._near)
+        self._surface = Surface(_sequences, _numbers, self._values, self._near, TOGETHER)
 
     @property
     def windowed(self) -> bool:

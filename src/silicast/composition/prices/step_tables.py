@@ -8,7 +8,8 @@ from typing import final
 
 import numpy as np
 
-from silicast.composition.prices.call_values import Clocks, block_of, remember
+from silicast.composition.engines.host_weights import ON_HOST
+from silicast.composition.prices.call_values import ASKED, Clocks, block_of, remember
 from silicast.composition.step.node_times import NodeGroup, NodeTimes, OpStateGrid
 from silicast.composition.step.states import BatchStates
 from silicast.composition.step.step import StepModel
@@ -61,6 +62,7 @@ class StepTables:
         self._parts, self._device = parts, device
         self._blocks: dict[tuple[str, bool, int, int], F64] = {}
         self._numbers = 0
+        self._asked: dict[tuple[str, bool, int], list[OpStateGrid]] = {}
         self._known: dict[tuple[int, bool, int, tuple[int, ...]], NodeRow] = {}
         self._by_tokens = [r for r in self.graph.regions if not r.any_step]
 
@@ -114,9 +116,19 @@ class StepTables:
         values = np.arange(max(block.start, 1), block.stop) if symbol else np.zeros(1, np.int64)
         device, count = self._device(position), len(values)
         nodes = NodeTimes(self.graph, count, device)
-        for group, members in self._parts[prefill][symbol]:
-            symbols = {symbol: values} if symbol else {}
-            nodes.put(self.timer.sized(group, members, symbols, count, device))
+        symbols, boost = {symbol: values} if symbol else {}, self._device(0)
+        parts, key = self._parts[prefill][symbol], (symbol, prefill, block.start)
+        calls = self._asked.get(key)
+        if calls is None:
+            calls = [self.timer.sized(*part, symbols, count, boost) for part in parts]
+            remember(self._asked, key, calls, ASKED)
+        for (group, members), call in zip(parts, calls, strict=True):
+            if not position:
+                nodes.put(call)
+            elif group.variant.flag(ON_HOST):  # a link's share of it has no clock
+                nodes.put(self.timer.sized(group, members, symbols, count, device))
+            else:
+                nodes.put(self.timer.slowed(call, device))
         if symbol == TOKENS:
             self.timer.fuse(nodes, values)
         first = self.graph.stages + JOULES

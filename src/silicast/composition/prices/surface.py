@@ -14,7 +14,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Generic, TypeVar, final
+from typing import Any, final
 
 import numpy as np
 
@@ -29,12 +29,15 @@ RATIOS_OF_OCTAVE = 2
 """Cells in an octave of the ratio."""
 FINEST = 3
 """How often cells are halved."""
+FIRST_WIDE = 2 * COUNTS_OF_OCTAVE
+"""Cells of fewer sequences are those of one number."""
 SIDE = 4
 """Cells on a side of a box of mean lengths and ratios."""
 CELLS = 1 << 16
 """Cells that are remembered at most."""
 
-State = TypeVar("State")
+State = Any
+"""A step, as the owner of a surface describes it."""
 Key = tuple[int, int, int, int, int]
 """Place in the grid of clocks, level, numbers of the cell's sequences, mean and ratio."""
 Cell = tuple[tuple[tuple[float, ...], ...], float, float, float, float, float, float]
@@ -45,7 +48,7 @@ INSIDE = 1e-9
 
 
 @final
-class Surface(Generic[State]):
+class Surface:
     """A surface over the sequences of a step.
 
     Args:
@@ -55,6 +58,7 @@ class Surface(Generic[State]):
         evaluated: a place in the grid of clocks and steps -> values, shape (steps, values).
         near: found and exact values of a step, a place, sequences, a mean -> whether the first are
             near enough.
+        together: neighbouring numbers of sequences that are evaluated at once.
     """
 
     def __init__(
@@ -63,9 +67,10 @@ class Surface(Generic[State]):
         numbers: Callable[[State], tuple[float, float]],
         evaluated: Callable[[int, Sequence[State]], F64],
         near: Callable[[F64, F64, int, F64], Flags],
+        together: int = 1,
     ) -> None:
         self._states, self._numbers, self._evaluated = states, numbers, evaluated
-        self._near = near
+        self._near, self._together = near, together
         self._cells: dict[Key, Cell | None] = {}
         self._last: dict[int, tuple[float, float, float, float, Cell]] = {}
 
@@ -102,57 +107,97 @@ class Surface(Generic[State]):
         return tuple([value * more for value, more in zip(values, times, strict=True)])
 
     def _fill(self, index: int, level: int, number: int, column: int, row: int) -> None:
-        """Evaluates the box in which a cell lies; at other clocks than boost, over values there."""
-        if len(self._cells) + SIDE * SIDE > CELLS:
-            self._cells.clear()
-        low, high = _counts(level)[number : number + 2]
-        planes = (low,) if high - low == 1 else (low, high)
+        """Evaluates the box in which a cell lies, with those of neighbouring numbers of sequences;
+        at other clocks than boost, over values there.
+        """
         column, row = column // SIDE * SIDE, row // SIDE * SIDE
+        numbers = self._beside(index, level, number, column, row)
+        if len(self._cells) + len(numbers) * SIDE * SIDE > CELLS:
+            self._cells.clear()
         steps = np.arange(SIDE + 1)
         means = 2.0 ** ((column + steps) / (MEANS_OF_OCTAVE << level))
         ratios = 2.0 ** ((row + steps) / (RATIOS_OF_OCTAVE << level))
-        at = np.repeat(means, SIDE + 1), np.tile(ratios, SIDE + 1)
-        states = [each for count in planes for each in self._states(count, *at)]
-        corners, middles = len(states), (low + planes[-1]) // 2
-        checked = level < FINEST and not index
-        if checked:
-            inside = [(each[1:] + each[:-1]) / 2.0 for each in (means, ratios)]
-            at = np.repeat(inside[0], SIDE), np.tile(inside[1], SIDE)
-            states += self._states(middles, *at)
+        corners = np.repeat(means, SIDE + 1), np.tile(ratios, SIDE + 1)
+        checked = level < FINEST
+        inside = [(each[1:] + each[:-1]) / 2.0 for each in (means, ratios)]
+        middles = np.repeat(inside[0], SIDE), np.tile(inside[1], SIDE)
+        states: list[State] = []
+        ends: list[tuple[int, int]] = []
+        for each in numbers:
+            planes = _planes(level, each)
+            for count in planes:
+                states += self._states(count, *corners)
+            end = len(states)
+            if checked:  # at other clocks too: then it is what was asked at boost
+                states += self._states((planes[0] + planes[-1]) // 2, *middles)
+            ends.append((end, len(states)))
         result = self._evaluated(0, states)
         if index:
             slow = self._evaluated(index, states)
             result = np.divide(slow, result, out=np.ones_like(slow), where=result != 0.0)
-        values = [
-            [tuple(row) for row in plane.tolist()]
-            for plane in result[:corners].reshape(len(planes), (SIDE + 1) ** 2, -1)
+        begin = 0
+        for each, (first, last) in zip(numbers, ends, strict=True):
+            planes = _planes(level, each)
+            cells = _cells_of(planes, result[begin:first], means, ratios)
+            begin, holds = last, [True] * len(cells)
+            if checked and not index:
+                middle = (planes[0] + planes[-1]) // 2
+                expected = [
+                    _between(cell, middle, *self._numbers(state))
+                    for cell, state in zip(cells, states[first:last], strict=True)
+                ]
+                near = self._near(np.array(expected), result[first:last], middle, middles[0])
+                holds = near.tolist()
+            for place, (cell, good) in enumerate(zip(cells, holds, strict=True)):
+                key = (index, level, each, column + place // SIDE, row + place % SIDE)
+                self._cells[key] = cell if good else None
+
+    def _beside(self, index: int, level: int, number: int, column: int, row: int) -> list[int]:
+        """Cells of sequences that are filled along with one: alone few take as long as one."""
+        if level or number >= FIRST_WIDE or self._together == 1:
+            return [number]
+        first = number // self._together * self._together
+        return [
+            each
+            for each in range(max(first, 1), first + self._together)
+            if (index, level, each, column, row) not in self._cells
         ]
-        cells: list[Cell] = []
-        for x in range(SIDE):
-            for y in range(SIDE):
-                first = x * (SIDE + 1) + y
-                ends = (first, first + 1, first + SIDE + 1, first + SIDE + 2)
-                cells.append(
-                    (
-                        tuple(zip(*(plane[end] for plane in values for end in ends), strict=True)),
-                        low,
-                        1.0 / (high - low),
-                        float(means[x]),
-                        1.0 / float(means[x + 1] - means[x]),
-                        float(ratios[y]),
-                        1.0 / float(ratios[y + 1] - ratios[y]),
-                    )
+
+
+def _cells_of(planes: tuple[int, ...], values: F64, means: F64, ratios: F64) -> list[Cell]:
+    """The cells of a box.
+
+    Args:
+        planes: numbers of sequences at its two ends; one number where there is none between them.
+        values: at the corners, of the first plane and then of the other, shape (corners, values).
+    """
+    corners = [
+        [tuple(row) for row in plane.tolist()]
+        for plane in values.reshape(len(planes), (SIDE + 1) ** 2, -1)
+    ]
+    cells: list[Cell] = []
+    for x in range(SIDE):
+        for y in range(SIDE):
+            first = x * (SIDE + 1) + y
+            ends = (first, first + 1, first + SIDE + 1, first + SIDE + 2)
+            cells.append(
+                (
+                    tuple(zip(*(plane[end] for plane in corners for end in ends), strict=True)),
+                    planes[0],
+                    1.0 / (planes[-1] - planes[0] or 1),
+                    float(means[x]),
+                    1.0 / float(means[x + 1] - means[x]),
+                    float(ratios[y]),
+                    1.0 / float(ratios[y + 1] - ratios[y]),
                 )
-        holds = np.ones(len(cells), dtype=bool)
-        if checked:
-            expected = [
-                _between(cell, middles, *self._numbers(state))
-                for cell, state in zip(cells, states[corners:], strict=True)
-            ]
-            holds = self._near(np.array(expected), result[corners:], middles, at[0])
-        for number_, (cell, good) in enumerate(zip(cells, holds.tolist(), strict=True)):
-            key = (index, level, number, column + number_ // SIDE, row + number_ % SIDE)
-            self._cells[key] = cell if good else None
+            )
+    return cells
+
+
+def _planes(level: int, number: int) -> tuple[int, ...]:
+    """Numbers of sequences at the ends of a cell; one where no other number is in it."""
+    low, high = (_counts(level)[each] for each in (number, number + 1))
+    return (low,) if high - low == 1 else (low, high)
 
 
 def _cell(level: int, count: int, octave: float, over: float) -> tuple[int, int, int]:
@@ -168,7 +213,7 @@ def _cell(level: int, count: int, octave: float, over: float) -> tuple[int, int,
 @cache
 def _counts(level: int) -> tuple[int, ...]:
     """Numbers of sequences at which cells of a level begin: every one, then so many an octave."""
-    first, octave = (2 * COUNTS_OF_OCTAVE) << level, COUNTS_OF_OCTAVE << level
+    first, octave = FIRST_WIDE << level, COUNTS_OF_OCTAVE << level
     return (*range(first), *(int(first * 2.0 ** (k / octave)) for k in range(20 * octave)))
 
 

@@ -175,7 +175,8 @@ class Simulation:
 
     def advance(self) -> None:
         """Takes the next event."""
-        self._take(*heapq.heappop(self._events))
+        now, kind, number = heapq.heappop(self._events)
+        self._take(now, kind, number)
 
     def reschedule(self, replica: Replica) -> None:
         """The step under way of a replica ends at another time than before."""

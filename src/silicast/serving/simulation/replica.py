@@ -18,7 +18,8 @@ from silicast.composition.prices.decode_lengths import Lengths
 from silicast.composition.prices.stepper import Stepper
 from silicast.core.numerics import I64
 from silicast.serving.simulation.cohort import Cohort
-from silicast.serving.simulation.scheduler import QueueGroup, Scheduler, SimulatedRequests, StepPlan
+from silicast.serving.simulation.group import QueueGroup, SimulatedRequests
+from silicast.serving.simulation.scheduler import Scheduler, StepPlan
 from silicast.serving.simulation.speculation import Acceptance
 from silicast.serving.simulation.work import Counts, RunningStep
 from silicast.serving.statistics.records import Records

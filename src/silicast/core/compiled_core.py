@@ -1,0 +1,134 @@
+"""The optional package ``silicast-core``: modules of this package, compiled.
+
+The extension modules are made from the same files (``core/`` of the repository, ``make core``).
+They stand in for those files while every one of them is what the core was made from, byte for byte;
+else the files run, and a warning says why. ``SILICAST_CORE`` is ``off`` (never), ``require`` (an
+error where the files would run) or ``auto``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
+from types import ModuleType
+from typing import Any, final
+
+from silicast.core.errors import SilicastError
+
+SWITCH = "SILICAST_CORE"
+MODES = ("auto", "off", "require")
+HELD = ("silicast.composition.prices.step_prices", "silicast.serving.simulation.event_loop")
+"""Modules that every core holds."""
+HINT = "`make core` in the repository of this version builds one"
+SOURCES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120 - pathlib would take longer than all of this
+
+
+@final
+class CoreFinder:
+    """Finds the compiled modules; the first that is asked for decides about all of them.
+
+    Args:
+        core: the imported package; None = there is none.
+        mode: one of :data:`MODES`.
+        version: of this package.
+        sources: folder of the files that the core has to be made from.
+    """
+
+    def __init__(self, core: Any, mode: str, version: str, sources: str = SOURCES) -> None:
+        self._core, self._mode, self._version = core, mode, version
+        self._sources = sources
+        self.modules = frozenset[str](getattr(core, "MODULES", HELD))
+        self._refusal: str | None = None
+
+    def find_spec(
+        self,
+        name: str,
+        path: Sequence[str] | None = None,  # noqa: ARG002 - what importlib hands over
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> ModuleSpec | None:
+        """Where a compiled module is; None = Python runs the file.
+
+        Raises:
+            SilicastError: the file would run, and the mode is ``require``; there is no such mode.
+        """
+        if name not in self.modules:
+            return None
+        if self._mode not in MODES:
+            message = f"expected {', '.join(MODES)}, found {self._mode!r:.40}"
+            raise SilicastError(message, field=SWITCH)
+        if (refusal := self.refusal()) and self._mode == "require":
+            raise SilicastError(refusal, kind="unsupported", field=SWITCH, hint=HINT)
+        return None if refusal else self._spec(name)
+
+    def refusal(self) -> str:
+        """Why the files run; "" = the compiled modules do. A warning says so at the first call."""
+        if self._refusal is None:
+            self._refusal = self._refused()
+            if self._refusal and self._core is not None and self._mode == "auto":
+                message = f"{self._refusal}: Python answers ({HINT}; {SWITCH}=off is silent)"
+                warnings.warn(message, RuntimeWarning, stacklevel=2)
+        return self._refusal
+
+    @property
+    def description(self) -> str:
+        """What runs, for people."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            refusal = self.refusal()
+        if self._core is None:
+            return "pure Python"
+        return f"pure Python: {refusal}" if refusal else "compiled core"
+
+    def _spec(self, name: str) -> ModuleSpec:
+        folder = os.path.dirname(self._core.__file__)  # noqa: PTH120
+        file = os.path.join(folder, *name.split(".")) + self._core.SUFFIX  # noqa: PTH118
+        return ModuleSpec(name, ExtensionFileLoader(name, file), origin=file)
+
+    def _refused(self) -> str:
+        core = self._core
+        if self._mode == "off":
+            return f"{SWITCH} is off"
+        if core is None:
+            return "silicast-core is not installed"
+        if self._version != core.VERSION:
+            return f"silicast-core is of version {core.VERSION}, silicast of {self._version}"
+        if core.SUFFIX not in EXTENSION_SUFFIXES:
+            return "silicast-core is made for another Python or processor"
+        if sources_hash(self.modules, self._sources) != core.SOURCES_HASH:
+            return "silicast-core is made from other files than these"
+        try:  # one that needs no other of them
+            spec = self._spec(core.FIRST)
+            assert spec.loader is not None
+            spec.loader.create_module(spec)
+        except ImportError as error:
+            return f"silicast-core cannot be loaded ({error})"
+        return ""
+
+
+def sources_hash(modules: Iterable[str], folder: str) -> str:
+    """A hash of the files of some modules; "" where one cannot be read."""
+    from pathlib import Path
+
+    from silicast.core.hashing import files_hash
+
+    try:
+        return files_hash(Path(folder, f"{n.replace('.', '/')}.py") for n in sorted(modules))
+    except SilicastError:
+        return ""
+
+
+def put_in_place(version: str) -> CoreFinder:
+    """From now on the compiled modules are imported, where they may be."""
+    mode = os.environ.get(SWITCH, "").strip().lower() or "auto"
+    try:
+        core: Any = None if mode == "off" else import_module("silicast_core")
+    except ImportError:
+        core = None
+    finder = CoreFinder(core, mode, version)
+    if core is not None or mode not in {"auto", "off"}:
+        sys.meta_path.insert(0, finder)
+    return finder
