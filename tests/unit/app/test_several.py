@@ -31,6 +31,7 @@ def test_each_device_has_the_answer_that_it_has_alone(
         "h100",
         "l4",
     ]  # best first
+    assert (words[2][-1:] == ["plan"]) == (asked == TRAIN)  # one device each has no degrees
 
 
 def test_one_that_cannot_answer_says_why_beside_the_others(

@@ -21,6 +21,7 @@ BOUND_WORDS = {
     "units": "multipliers, as it is mapped", "array_fill": "loading and filling the array",
     "ramp": "fills that nothing overlaps", "chip_memory": "ports of the memories on the chip",
     "array_load": "loading the array behind the work", "vector": "vector units",
+    "link_latency": "latency of collectives", "pipeline": "the pipeline's bubble",
 }  # fmt: skip
 """What a bound's, or a pipe's, name means, in words."""
 
@@ -262,7 +263,8 @@ def _ends(tree: Node) -> Iterator[Node]:
 
 
 def cause_of(leaf: Node) -> str:
-    """What a part's time is spent on: what bounds it, or "latency" where it is far from its bound.
+    """What a part's time is spent on: what bounds it, "latency" where it is far from its bound, or
+    "link_latency" of a collective whose steps take longer than its bytes.
 
     A kernel at less than a fifth of its bound is too small to use the device: it takes as long as
     it takes to start, to fetch the first operands and to finish. One that runs for many times as
@@ -272,8 +274,12 @@ def cause_of(leaf: Node) -> str:
     >>> short = {"exposed_ms": 0.004, "of_bound": 0.1, "bound_by": "tensor"}
     >>> cause_of(short), cause_of({**short, "exposed_ms": 4.0})
     ('latency', 'tensor')
+    >>> cause_of({**short, "bound_by": "latency"})
+    'link_latency'
     """
     limit = str(leaf.get("bound_by", ""))
+    if limit == "latency":  # kernels are never bound by it: of a collective
+        return "link_latency"
     if limit == "link" or "of_bound" not in leaf:
         return limit or "other"
     once_ms = (float(leaf["exposed_ms"]) + float(leaf.get("hidden_ms", 0.0))) / leaf.get("count", 1)

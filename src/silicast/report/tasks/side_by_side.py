@@ -81,6 +81,8 @@ def side_by_side(head: str, task: str, replies: Mapping[str, Reply]) -> Renderab
     parts: list[RenderableType] = [Text(head, "bold"), Text("")]
     if rows:
         columns = {"": "tree", **dict.fromkeys((*had, "90 %"), "right"), "plan": "left"}
+        if not any(plan for *_, plan in rows):  # each is one device
+            columns, rows = dict(list(columns.items())[:-1]), [row[:-1] for row in rows]
         parts += [listing(columns, rows), Text("")]
     for name, reply in replies.items():
         if not reply["ok"]:

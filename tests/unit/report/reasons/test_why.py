@@ -131,3 +131,18 @@ def test_the_table_of_waits_leaves_out_what_nothing_waits_for() -> None:
     assert "memory" in shown
     assert "links" not in shown
     assert waits_table(TREE) is None
+
+
+def test_collectives_and_short_kernels_have_latencies_of_their_own() -> None:
+    short = {"name": "norm", "exposed_ms": 0.01, "share": 0.1, "of_bound": 0.01, "bound_by": "l2"}
+    sent = {"name": "all_reduce", "exposed_ms": 0.06, "share": 0.6, "of_bound": 0.05}
+    tree = {
+        "name": "decode", "exposed_ms": 0.1, "share": 1.0, "parts": [
+            short, {**sent, "bound_by": "latency"},
+            {"name": "pipeline_bubble", "exposed_ms": 0.03, "share": 0.3, "bound_by": "pipeline"},
+        ],
+    }  # fmt: skip
+    assert verdict(tree) == (
+        "decode is bound by latency of collectives (60 %), then the pipeline's bubble (30 %), "
+        "short kernels' latency (10 %)"
+    )
