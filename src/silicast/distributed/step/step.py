@@ -472,7 +472,7 @@ NAME = "reference"
 BUBBLE = "pipeline_bubble"
 
 WAITS = {BUBBLE: "pipeline"}
-"""Part -> what it waits for, where that is not the network: other stages, however quick the links."""
+"""Part -> what it waits for where that is no network: other stages, however quick the links."""
 
 
 def reference_passes(rank: Rank, micro_batches: int, overlap: Overlap) -> Prediction:
