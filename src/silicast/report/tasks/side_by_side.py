@@ -73,11 +73,11 @@ def side_by_side(
     shape, runs = SHAPES[task], runs or {}
     answers = {name: each for name, each in replies.items() if each["ok"]}
 
-    def place(name: str) -> tuple[float, ...]:
+    def cost_and_rank(name: str) -> tuple[float, ...]:
         cost = runs[name].cost if name in runs else None
         return (math.inf if cost is None else cost, *rank(shape, answers[name]))
 
-    order = sorted(answers, key=place)
+    order = sorted(answers, key=cost_and_rank)
     had = {
         h: names for h, names in shape.columns.items() if any(map(_has(names), answers.values()))
     }

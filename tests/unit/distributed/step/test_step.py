@@ -239,6 +239,14 @@ def test_a_bubble_waits_for_other_stages_not_for_the_network() -> None:
     assert parts["transfers_between_stages"] == "network"
 
 
+def test_counts_are_within_the_parent_however_many_micro_batches() -> None:
+    work = predict_step(rank(TrainingPlan()), 8).step.part.children[0]
+    forward = work.children[0]
+    layer = next(part for part in forward.children if part.name == "layer")
+    assert (work.count, forward.name, forward.count) == (8, "forward", 1)
+    assert layer.count == 15  # of 16; the first is a block of its own
+
+
 def test_more_to_hide_is_never_quicker() -> None:
     current = rank(TrainingPlan(dp=16, zero=1, tp=2, sequence_parallel=True), seq_len=16384)
     hidden = predict_step(current, 4, overlap=Overlap(tensor=True)).step.seconds
