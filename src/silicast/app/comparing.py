@@ -15,6 +15,7 @@ from silicast.app.predict import Tree, predicted, refused, require_measured
 from silicast.core.errors import SilicastError
 
 if TYPE_CHECKING:
+    from silicast.report.tasks.training import WholeRun
     from silicast.scenario.answers.inference.comparison import Candidate
 
 
@@ -131,12 +132,14 @@ def answered_for(
     *,
     json: bool,
     strict: bool = False,
+    run_of: Callable[[str, Tree], WholeRun] | None = None,
 ) -> int:
     """Answers a question for each device and shows them side by side.
 
     Args:
         scenario_of: device -> its scenario.
         task: whose table is shown, "capacity" or "training".
+        run_of: device and its answer -> a whole run of training on it.
 
     Raises:
         SilicastError: no device can answer and no JSON was asked for.
@@ -164,7 +167,9 @@ def answered_for(
     elif not any(reply["ok"] for reply in replies.values()):
         raise refused(next(iter(replies.values())))
     else:
-        show(side_by_side(head, task, replies))
+        answered = {name: reply for name, reply in replies.items() if reply["ok"]}
+        runs = {name: run_of(name, reply) for name, reply in answered.items()} if run_of else {}
+        show(side_by_side(head, task, replies, runs))
     if len(replies) < len(devices):
         return status.INTERRUPTED
     whole = all(reply["ok"] for reply in replies.values())

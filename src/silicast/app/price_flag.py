@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from silicast.app.console import warn
@@ -56,20 +57,36 @@ def price_of(text: str | None, where: str | None, device: str) -> Price | None:
     return price
 
 
+def prices_of(text: str | None, where: str | None, devices: list[str]) -> dict[str, Price]:
+    """Device -> its price; those without one, or that nobody knows, are left out.
+
+    Raises:
+        SilicastError: as :func:`~silicast.exploration.prices.price_list`.
+    """
+    if text is None:
+        if where is not None:
+            raise SilicastError("chooses among prices: give --price", field="--price-where")
+        return {}
+    from silicast.exploration.prices import price_list
+    from silicast.hardware.catalog import find_device
+
+    known: dict[str, str] = {}
+    for device in devices:
+        with suppress(SilicastError):  # its own answer says so
+            known[device] = find_device(device).name
+    prices = price_list([text], where, list(known))
+    each = {device: prices.price(name) for device, name in known.items()}
+    return {device: price for device, price in each.items() if price}
+
+
 def price_words(text: str | None, where: str | None, devices: list[str]) -> dict[str, str]:
     """Device -> its price as ``--price`` of one device takes it; those without one are left out.
 
     >>> price_words("h100=2.5", None, ["h100", "a100"])
     {'h100': '2.5USD'}
     """
-    if text is None:
-        return {}
-    from silicast.exploration.prices import price_list
-    from silicast.hardware.catalog import find_device
-
-    prices = price_list([text], where, devices)
-    each = {device: prices.price(find_device(device).name) for device in devices}
-    return {name: f"{price.per_hour:g}{price.currency}" for name, price in each.items() if price}
+    prices = prices_of(text, where, devices)
+    return {name: f"{price.per_hour:g}{price.currency}" for name, price in prices.items()}
 
 
 def with_price(scenario: dict[str, Any], price: Price | None) -> dict[str, Any]:

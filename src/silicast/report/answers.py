@@ -224,6 +224,11 @@ def notes(answer: Answer) -> list[str]:
         limit = bound_words(str(why["bound_by"]))
         if cause_of(why) == "latency":
             lines.append(f"too short to use the device: at {reached} of what {limit} would allow")
+        elif cause_of(why) == "link_latency":
+            links = bound_words("link")
+            lines.append(
+                f"bound by the latency of its steps: at {reached} of what {links} would allow"
+            )
         elif float(why["of_bound"]) < FAR_FROM_BOUND <= float(why.get("of_memory", 0.0)):
             memory = f"{percent(float(why['of_memory']))} of what {bound_words('dram')} would allow"
             lines.append(f"at {memory}, and {reached} of its bound, were its operands in the cache")

@@ -34,6 +34,12 @@ def test_one_screen(capsys: Capture) -> None:
     assert len(out.splitlines()) < 30
 
 
+def test_a_short_one_is_bound_by_its_steps(capsys: Capture) -> None:
+    _, out, _ = run("all_reduce --bytes 8KiB --device h100", capsys)
+    assert "bound by the latency of its steps: at 0.1 % of what links between devices" in out
+    assert "short kernels" not in out
+
+
 def test_the_answer_is_that_of_the_scenario_file(tmp_path: Path, capsys: Capture) -> None:
     workload = {"op": "all_gather", "bytes": 1 << 20, "gpus": 8, "launch": "eager"}
     scenario = {"format": 1, "task": "collective", "device": "h100", "workload": workload}

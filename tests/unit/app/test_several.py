@@ -31,6 +31,7 @@ def test_each_device_has_the_answer_that_it_has_alone(
         "h100",
         "l4",
     ]  # best first
+    assert (words[2][-1:] == ["plan"]) == (asked == TRAIN)  # one device each has no degrees
 
 
 def test_one_that_cannot_answer_says_why_beside_the_others(
@@ -41,7 +42,28 @@ def test_one_that_cannot_answer_says_why_beside_the_others(
     assert "nosuch: unknown device" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("flag", ["--tokens 1T", "--html x.html", "--trace x.json"])
+def test_a_whole_run_has_days_and_costs_of_each_device(capsys: pytest.CaptureFixture[str]) -> None:
+    """At the same price an hour the quicker is cheaper; dear enough, it is not."""
+    asked = [*TRAIN.split(), "--device", "h100,l4", "--tokens", "1B", "--price"]
+    first = {}
+    for price in ("2", "h100=1000,l4=0.1"):
+        assert main([*asked, price]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert {"days", "cost"} <= set(lines[2].split())
+        first[price] = lines[4].split()[0]
+    assert first == {"2": "h100", "h100=1000,l4=0.1": "l4"}
+    alone = [*TRAIN.split(), "--device", "l4", "--tokens", "1B", "--price", "0.1"]
+    assert main(alone) == 0
+    sentence = next(x for x in capsys.readouterr().out.splitlines() if x.startswith("1B tokens"))
+    assert any(line.startswith(f"l4: {sentence[:40]}") for line in lines)
+
+
+def test_a_price_without_tokens_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*TRAIN.split(), "--device", "h100,l4", "--price", "2"]) == 2
+    assert "--tokens: is missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", ["--html x.html", "--trace x.json"])
 def test_what_is_of_one_device_is_refused(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*TRAIN.split(), "--device", "h100,l4", *flag.split()]) == 2
     assert f"{flag.split(maxsplit=1)[0]}: is of one device" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from silicast.app.console import progress
 from silicast.app.flags import Calibrations, Json, Strict
 from silicast.app.html_file import HtmlFile, TraceFile, write_html, write_trace
 from silicast.app.predict import Tree, predicted, print_reply, with_calibrations
-from silicast.app.price_flag import price_of, warn_of_doubt
+from silicast.app.price_flag import price_of, prices_of, warn_of_doubt
 from silicast.app.train_flags import (
     TrainDegrees,
     TrainFlags,
@@ -51,19 +51,32 @@ def train(
         resume: file in which a search keeps each plan that it predicted; the same search goes on
             from there.
     """
-    from silicast.report.tasks.training import check_run, run_lines, training_report
+    from silicast.report.tasks.training import (
+        WholeRun,
+        check_run,
+        run_lines,
+        tokens_of,
+        training_report,
+    )
 
     plan = degrees or TrainDegrees()
     if len(devices := devices_of(train_flags.device)) > 1:
-        of_one = {"tokens": tokens, "price": price, "price-where": price_where}
         files = {"trace": trace, "resume": resume, "html": html}
-        refuse_with_several({f"--{name}": value for name, value in {**of_one, **files}.items()})
+        refuse_with_several({f"--{name}": value for name, value in files.items()})
+        prices = prices_of(price, price_where, devices)
+        check_run(tokens, next(iter(prices.values()), None))
 
         def of_device(name: str) -> Tree:
             flags = replace(train_flags, device=name)
             return with_calibrations(training_scenario(flags, plan, losses, host), calibration)
 
-        return answered_for(devices, of_device, "training", json=json, strict=strict)
+        def run_of(name: str, reply: Tree) -> WholeRun:
+            return WholeRun.of_answer(reply, tokens_of(tokens or ""), prices.get(name))
+
+        for each in dict.fromkeys(prices.values()):
+            warn_of_doubt(each)
+        runs = run_of if tokens is not None else None
+        return answered_for(devices, of_device, "training", json=json, strict=strict, run_of=runs)
     train_flags = replace(train_flags, device=devices[0])
     paid = price_of(price, price_where, train_flags.device)
     check_run(tokens, paid)

@@ -22,6 +22,7 @@ class EngineParallelTable(Strict, frozen=True):
         context: how context ranks may see each other's keys, the usual way first; [] =
             by any, usually as a ring.
         zero: stage of ZeRO in training; gradient_bits: in which data ranks sum gradients.
+        zero_whole_weights: the stage that a search of plans takes where ranks keep whole weights.
         dispatch: how training brings tokens to their experts ("all_to_all", "kernel").
         overlaps_tensor: transfers of tensor ranks run beside products of the forward pass where
             nothing is stated: never, or of models without experts.
@@ -40,6 +41,7 @@ class EngineParallelTable(Strict, frozen=True):
     tensor: bool = True
     context: list[str] = []
     zero: int = 0
+    zero_whole_weights: int = 1
     gradient_bits: int = 32
     mixes_prefill: bool = True
     gathers_dense: bool = False

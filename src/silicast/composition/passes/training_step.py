@@ -317,17 +317,22 @@ def _near(total: Prediction) -> Domain:
 
 
 def repeated(part: Part, times: int) -> Part:
-    """A part that runs ``times`` times, with all that is in it.
+    """A part that runs ``times`` times, with all that is in it; counts of parts stay, which are
+    within the parent.
 
     >>> repeated(Part("pass", 5, children=(Part("a", 2), Part("b", 3))), 3).children[1].exposed_ps
     9
     """
+    return _longer(part, times).changed(count=part.count * times)
+
+
+def _longer(part: Part, times: int) -> Part:
+    """All times and work of a part, and of what is in it, so many times."""
     return part.changed(
         exposed_ps=part.exposed_ps * times,
         hidden_ps=part.hidden_ps * times,
         bound_ps=part.bound_ps * times,
         ceiling_ps=part.ceiling_ps * times,
         work=part.work * times,
-        count=part.count * times,
-        children=tuple(repeated(child, times) for child in part.children),
+        children=tuple(_longer(child, times) for child in part.children),
     )

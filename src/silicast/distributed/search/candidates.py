@@ -39,6 +39,7 @@ class PlanSpace:
         sequence_parallel: of tensor ranks.
         interleaved: pipeline ranks may hold several chunks.
         context: how context ranks see each other's keys.
+        zero_whole_weights: the ZeRO stage of plans whose ranks keep whole weights.
     """
 
     model: ModelConfig
@@ -50,6 +51,7 @@ class PlanSpace:
     sequence_parallel: bool = True
     interleaved: bool = True
     context: ContextExchange = "ring"
+    zero_whole_weights: int = 1
 
 
 @final
@@ -143,7 +145,8 @@ def _spread(
     share, left = divmod(space.global_batch, dp)
     if left:
         return
-    zeros = [0] if dp * cp == 1 else [1, 3] if pp == 1 else [1]
+    whole = space.zero_whole_weights
+    zeros = [0] if dp * cp == 1 else [whole, 3] if pp == 1 else [whole]
     micros = [m for m in divisors(share) if m <= LARGEST_MICRO_BATCH and _is_power(m)]
     for micro in _of(space, "micro_batch", micros):
         count, left = divmod(share, micro)

@@ -331,12 +331,12 @@ class _Pipeline:
         work = _joined(current, "forward_and_backward")
         sent = int(run.busy[limits]) - work.part.exposed_ps
         parts = {
-            "pipeline_bubble": waits,
+            BUBBLE: waits,
             "transfers_between_stages": sent,
             "gradients_and_weights": int(sums[limits]) + gathers,
         }
         remaining = [
-            replace(work, part=Part(name, ps, bound_by="network"))
+            replace(work, part=Part(name, ps, bound_by=WAITS.get(name, "network")))
             for name, ps in parts.items()
             if ps
         ]
@@ -469,6 +469,11 @@ def _joined(parts: Sequence[Prediction], name: str) -> Prediction:
 
 NAME = "reference"
 
+BUBBLE = "pipeline_bubble"
+
+WAITS = {BUBBLE: "pipeline"}
+"""Part -> what it waits for where that is no network: other stages, however quick the links."""
+
 
 def reference_passes(rank: Rank, micro_batches: int, overlap: Overlap) -> Prediction:
     """Forward passes of all micro-batches of a step through a model that is not trained.
@@ -491,7 +496,7 @@ def reference_passes(rank: Rank, micro_batches: int, overlap: Overlap) -> Predic
     fills = frozen.plan.pp - 1
     if fills:
         waits = fills * max(times) // len(slowest)
-        parts.append(Part("pipeline_bubble", waits, bound_by="network"))
+        parts.append(Part(BUBBLE, waits, bound_by=WAITS[BUBBLE]))
     return replace(slowest[0], part=Part.group(NAME, parts))
 
 

@@ -83,10 +83,9 @@ class Listing:
         least = []
         for number, (heading, justify) in enumerate(self._columns.items()):
             cells = [row[number] for row in self._rows]
-            if justify != "left":
-                cells += heading.split("\n")
-            elif not whole:
+            if justify == "left" and not whole:
                 cells = [word for cell in cells for word in cell.split()]
+            cells += heading.split() if justify == "left" else heading.split("\n")
             longest = max(map(len, cells), default=0)
             least.append(longest if justify != "left" else min(longest, most))
         return least

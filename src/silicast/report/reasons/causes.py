@@ -31,9 +31,10 @@ CAUSES = {
     "bound": "its limit (work or rates)",
     "limit_moved": "another resource limits it",
     "clock": "clock held",
-    "efficiency": "how near it comes to its limit",
+    "efficiency": "efficiency (share of the bound reached)",
     "latency": "launch and latency of short kernels",
     "communication": "links and collectives",
+    "pipeline": "the pipeline's bubble",
     "host": "host",
     "other": "not told apart",
     "only_in_a": "runs only in A",
@@ -44,10 +45,13 @@ CAUSES = {
 SHORT_CAUSES = {
     "runs": "runs", "work": "work of a run", "rate": "rates", "bound": "limit",
     "limit_moved": "limit moved", "clock": "clock", "efficiency": "efficiency",
-    "latency": "latency", "communication": "links", "host": "host", "other": "",
-    "only_in_a": "only in A", "only_in_b": "only in B",
+    "latency": "latency", "communication": "links", "pipeline": "bubble", "host": "host",
+    "other": "", "only_in_a": "only in A", "only_in_b": "only in B",
 }  # fmt: skip
 """The same where a line is short."""
+
+OF_WAITS = {"pipeline": "pipeline", "network": "communication"}
+"""What a part without kernels waits for -> the cause of its change."""
 
 FAR_FROM_BOUND = 0.2
 """A kernel at less of its bound is too short to use the device."""
@@ -146,8 +150,7 @@ def kernel_causes(a: Side, b: Side, largest_clock: float = 0.0) -> dict[str, int
         return _rounded({"other": float(b.time - a.time)}, b.time - a.time)
     runs = {"runs": math.log(b.runs / a.runs)}
     if a.communicates or b.communicates:
-        product = _product(a.time, b.time, runs, "communication")
-        return _rounded(product, b.time - a.time)
+        return _rounded({"communication": float(b.time - a.time)}, b.time - a.time)
     if not (a.bound > 0.0 and b.bound > 0.0):
         product = _product(a.time, b.time, runs, "latency")
         return _rounded(product, b.time - a.time)
@@ -181,8 +184,7 @@ def _bound_factors(a: Side, b: Side, largest_clock: float) -> dict[str, float]:
         if work is None:
             bound_factors["bound"] = need - runs
         else:
-            bound_factors["work"] = work - runs
-            bound_factors["rate"] = need - work
+            bound_factors |= {**_netted(runs, work - runs), "rate": need - work}
         bound_factors["limit_moved"] = (_log(a.bound, b.bound) or 0.0) - need
     if first == last and abs(bound_factors["limit_moved"]) < 1e-9:
         del bound_factors["limit_moved"]
@@ -192,6 +194,20 @@ def _bound_factors(a: Side, b: Side, largest_clock: float) -> dict[str, float]:
         bound_factors[rates] += largest_clock
         bound_factors["clock"] -= largest_clock
     return bound_factors
+
+
+def _netted(runs: float, once: float) -> dict[str, float]:
+    """Runs and the work of one where the same work is cut otherwise: of fewer runs that each do
+    more, what is left is the doing of the larger.
+
+    >>> _netted(-2.0, 1.5), _netted(-2.0, 2.0), _netted(1.0, 0.5)
+    ({'runs': -0.5, 'work': 0.0}, {'runs': 0.0, 'work': 0.0}, {'runs': 1.0, 'work': 0.5})
+    """
+    if runs * once >= 0.0:
+        return {"runs": runs, "work": once}
+    return {"runs": runs + once, "work": 0.0} if abs(runs) >= abs(once) else {
+        "runs": 0.0, "work": runs + once,
+    }  # fmt: skip
 
 
 def _product(a: float, b: float, factors: Mapping[str, float], remaining: str) -> dict[str, float]:

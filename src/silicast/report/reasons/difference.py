@@ -10,7 +10,7 @@ from typing import Any, final
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.metrics import metric_of
 from silicast.core.prediction import Z90, spread_of_ratio
-from silicast.report.reasons.causes import Side, host_causes, kernel_causes, picoseconds
+from silicast.report.reasons.causes import OF_WAITS, Side, host_causes, kernel_causes, picoseconds
 from silicast.report.reasons.why import find_part
 
 Answer = Mapping[str, Any]
@@ -214,6 +214,8 @@ def _of_leaf(
     other = Side.from_node(b, runs_b * float(b.get("count", 1)))
     if a.get("kind") == b.get("kind") == "host":
         causes = host_causes(one, other)
+    elif a.get("bound_by") == b.get("bound_by") in OF_WAITS and one.time != other.time:
+        causes = {OF_WAITS[str(a["bound_by"])]: other.time - one.time}
     else:
         causes = kernel_causes(one, other, clock)
     once, again = one.time / one.runs, other.time / other.runs

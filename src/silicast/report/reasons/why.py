@@ -21,6 +21,7 @@ BOUND_WORDS = {
     "units": "multipliers, as it is mapped", "array_fill": "loading and filling the array",
     "ramp": "fills that nothing overlaps", "chip_memory": "ports of the memories on the chip",
     "array_load": "loading the array behind the work", "vector": "vector units",
+    "link_latency": "latency of collectives", "pipeline": "the pipeline's bubble",
 }  # fmt: skip
 """What a bound's, or a pipe's, name means, in words."""
 
@@ -238,13 +239,31 @@ def _pipes_shown(pipes: list[Node], least: float) -> list[Node]:
     ]
 
 
-def leaves(tree: Node) -> Iterator[Node]:
-    """The parts that have no parts; a kernel is one, whatever it waits for."""
-    parts = [part for part in tree.get("parts") or () if part.get("kind") != "pipe"]
+def leaves(tree: Node, around: float = 1.0) -> Iterator[tuple[Node, float]]:
+    """The parts that have no parts, and how often each runs in all; a kernel is one, whatever it
+    waits for.
+
+    The count of a kernel is of all that its block runs, so the block's own does not count.
+
+    Args:
+        around: how often what is around the tree runs.
+
+    >>> norm = {"name": "norm", "count": 32}
+    >>> step = {"name": "decode", "count": 100, "parts": [
+    ...     {"name": "layer", "count": 32, "parts": [norm]}]}
+    >>> [(leaf["name"], runs) for leaf, runs in leaves(step)]
+    [('norm', 3200.0)]
+    """
+    parts = _kernels(tree)
     if not parts:
-        yield tree
+        yield tree, around * float(tree.get("count", 1))
     for part in parts:
-        yield from leaves(part)
+        count = float(tree.get("count", 1)) if _kernels(part) else 1.0
+        yield from leaves(part, around * count)
+
+
+def _kernels(tree: Node) -> list[Node]:
+    return [part for part in tree.get("parts") or () if part.get("kind") != "pipe"]
 
 
 def has_parts(tree: Node) -> bool:
@@ -261,22 +280,31 @@ def _ends(tree: Node) -> Iterator[Node]:
         yield from _ends(part)
 
 
-def cause_of(leaf: Node) -> str:
-    """What a part's time is spent on: what bounds it, or "latency" where it is far from its bound.
+def cause_of(leaf: Node, runs: float | None = None) -> str:
+    """What a part's time is spent on: what bounds it, "latency" where it is far from its bound, or
+    "link_latency" of a collective whose steps take longer than its bytes.
 
     A kernel at less than a fifth of its bound is too small to use the device: it takes as long as
     it takes to start, to fetch the first operands and to finish. One that runs for many times as
     long as that, or whose bytes keep the memory busy, or a transfer over links that are slow, is
     none of these: it is inefficient.
 
+    Args:
+        runs: how often it runs in the time that the leaf has; left out, its count.
+
     >>> short = {"exposed_ms": 0.004, "of_bound": 0.1, "bound_by": "tensor"}
     >>> cause_of(short), cause_of({**short, "exposed_ms": 4.0})
     ('latency', 'tensor')
+    >>> cause_of({**short, "bound_by": "latency"})
+    'link_latency'
     """
     limit = str(leaf.get("bound_by", ""))
+    if limit == "latency":  # kernels are never bound by it: of a collective
+        return "link_latency"
     if limit == "link" or "of_bound" not in leaf:
         return limit or "other"
-    once_ms = (float(leaf["exposed_ms"]) + float(leaf.get("hidden_ms", 0.0))) / leaf.get("count", 1)
+    whole_ms = float(leaf["exposed_ms"]) + float(leaf.get("hidden_ms", 0.0))
+    once_ms = whole_ms / (runs or leaf.get("count", 1))
     busy = max(float(leaf["of_bound"]), float(leaf.get("of_memory", 0.0)))
     if busy < FAR_FROM_BOUND and once_ms < LONGEST_SHORT_MS:
         return "latency"
@@ -296,8 +324,8 @@ def time_by_cause(tree: Node) -> list[tuple[str, float]]:
     """
     whole = float(tree["exposed_ms"])
     times: dict[str, float] = {}
-    for leaf in leaves(tree):
-        cause, left = cause_of(leaf), float(leaf["exposed_ms"])
+    for leaf, runs in leaves(tree):
+        cause, left = cause_of(leaf, runs), float(leaf["exposed_ms"])
         if cause == leaf.get("bound_by"):
             also = leaf.get("also_bound_by", {})
             for name, share in also.items():

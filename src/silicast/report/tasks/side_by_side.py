@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -10,7 +11,7 @@ from rich.text import Text
 
 from silicast.report.drawing.numbers import Shown
 from silicast.report.drawing.tables import listing
-from silicast.report.tasks.training import peak_lines, plan_lines
+from silicast.report.tasks.training import WholeRun, peak_lines, plan_lines
 
 Reply = Mapping[str, Any]
 
@@ -59,29 +60,45 @@ SHAPES: Final[Mapping[str, Shape]] = {
 PER_MILLION: Final = "cost_per_million_output_tokens"
 
 
-def side_by_side(head: str, task: str, replies: Mapping[str, Reply]) -> RenderableType:
+def side_by_side(
+    head: str, task: str, replies: Mapping[str, Reply], runs: Mapping[str, WholeRun] | None = None
+) -> RenderableType:
     """A table of what was answered, and why what was not.
 
     Args:
         head: what was asked; task: "capacity", or "training" for a step or a search of plans.
         replies: device -> its answer or refusal.
+        runs: device -> a whole run of training on it; the cheapest is the best.
     """
-    shape = SHAPES[task]
+    shape, runs = SHAPES[task], runs or {}
     answers = {name: each for name, each in replies.items() if each["ok"]}
-    order = sorted(answers, key=lambda name: rank(shape, answers[name]))
+
+    def cost_and_rank(name: str) -> tuple[float, ...]:
+        cost = runs[name].cost if name in runs else None
+        return (math.inf if cost is None else cost, *rank(shape, answers[name]))
+
+    order = sorted(answers, key=cost_and_rank)
     had = {
         h: names for h, names in shape.columns.items() if any(map(_has(names), answers.values()))
     }
+    of_run = (
+        () if not runs else ("days", "cost") if any(r.price for r in runs.values()) else ("days",)
+    )
     rows = []
     for name in order:
         answer = answers[name]
         cells = [_cell(answer, names) for names in had.values()]
         plan = next(plan_lines(answer["why"]), "") or _degrees(answer["why"])
+        cells += runs[name].cells()[: len(of_run)] if name in runs else ()
         rows.append([name, *cells, _interval(answer, shape.best), plan])
     parts: list[RenderableType] = [Text(head, "bold"), Text("")]
     if rows:
-        columns = {"": "tree", **dict.fromkeys((*had, "90 %"), "right"), "plan": "left"}
+        headings = (*had, *of_run, "90 %")
+        columns = {"": "tree", **dict.fromkeys(headings, "right"), "plan": "left"}
+        if not any(plan for *_, plan in rows):  # each is one device
+            columns, rows = dict(list(columns.items())[:-1]), [row[:-1] for row in rows]
         parts += [listing(columns, rows), Text("")]
+    parts += [Text(f"{name}: {runs[name].words()}") for name in order if name in runs]
     for name, reply in replies.items():
         if not reply["ok"]:
             error = reply["error"]
@@ -133,7 +150,10 @@ def _cell(answer: Reply, names: Sequence[str]) -> str:
 
 def _interval(answer: Reply, names: Sequence[str]) -> str:
     shown = _first(answer, names) or _first(answer, ("gpus",))
-    return "" if shown is None else shown.cell
+    if shown is None or not shown.cell:
+        return ""
+    unit = f" {shown.unit}" if shown.unit in {"s", "ms", "µs"} and not shown.exact else ""
+    return f"{shown.cell}{unit}"  # rows may differ in it
 
 
 def _degrees(why: Mapping[str, Any]) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -139,21 +141,65 @@ def run_lines(answer: Mapping[str, Any], tokens: str, price: Price | None) -> li
 
 
 def whole_run(answer: Mapping[str, Any], tokens: float, price: Price | None) -> str:
-    """Days, device hours and cost of a whole run."""
-    gpus = int(answer["why"]["deployment"]["devices"])
-    rates, failing = _rates(answer["metrics"], gpus)
-    days = {name: tokens / rate / _DAY for name, rate in rates.items() if rate}
-    if len(days) < len(rates):
-        return f"{_counted(tokens)} tokens are never reached {failing}"
-    hours = days["estimate"] * _DAY / _HOUR * gpus
-    text = (
-        f"{_counted(tokens)} tokens take {rounded(days['estimate'])} days (90 %: "
-        f"{rounded(days['p95'])} to {rounded(days['p05'])}) {failing}: "
-        f"{hours:,.0f} device hours"
-    )
-    if price is None:
-        return text
-    return f"{text}, {hours * price.per_hour:,.0f} {price.currency} at {price.said()}"
+    """Days, device hours and cost of a whole run, in a sentence."""
+    return WholeRun.of_answer(answer, tokens, price).words()
+
+
+@final
+@dataclass(frozen=True)
+class WholeRun:
+    """A run of so many tokens.
+
+    Attributes:
+        days: "estimate", "p05" and "p95" of the rate at which they are reached -> days; one that
+            is never reached is missing.
+        failing: what of failures is in it, in words; price: of a device, None = not known.
+    """
+
+    tokens: float
+    gpus: int
+    days: Mapping[str, float]
+    failing: str
+    price: Price | None
+
+    @staticmethod
+    def of_answer(answer: Mapping[str, Any], tokens: float, price: Price | None) -> WholeRun:
+        """A run at the speed of an answer."""
+        gpus = int(answer["why"]["deployment"]["devices"])
+        rates, failing = _rates(answer["metrics"], gpus)
+        days = {name: tokens / rate / _DAY for name, rate in rates.items() if rate}
+        return WholeRun(tokens, gpus, days if len(days) == len(rates) else {}, failing, price)
+
+    @property
+    def hours(self) -> float:
+        """Device hours: days times devices; infinite where the tokens are never reached."""
+        return self.days.get("estimate", math.inf) * _DAY / _HOUR * self.gpus
+
+    @property
+    def cost(self) -> float | None:
+        """In the currency of the price; None where that is not known."""
+        return None if self.price is None else self.hours * self.price.per_hour
+
+    def cells(self) -> tuple[str, str]:
+        """Days and cost for a table."""
+        if not self.days:
+            return "never", "–"
+        cost = "–" if self.cost is None else f"{self.cost:,.0f}"
+        return rounded(self.days["estimate"]), cost
+
+    def words(self) -> str:
+        """Days, device hours and cost in a sentence."""
+        if not self.days:
+            return f"{_counted(self.tokens)} tokens are never reached {self.failing}"
+        days = self.days
+        text = (
+            f"{_counted(self.tokens)} tokens take {rounded(days['estimate'])} days (90 %: "
+            f"{rounded(days['p95'])} to {rounded(days['p05'])}) {self.failing}: "
+            f"{self.hours:,.0f} device hours"
+        )
+        if self.price is None:
+            return text
+        return f"{text}, {self.cost:,.0f} {self.price.currency} at {self.price.said()}"
 
 
 def _counted(tokens: float) -> str:

@@ -232,6 +232,21 @@ def test_stages_without_bubbles_add_up(seq_len: int) -> None:
     assert int(step.run.makespan) == sum(map(max, device, host)) + send
 
 
+def test_a_bubble_waits_for_other_stages_not_for_the_network() -> None:
+    step = predict_step(rank(TrainingPlan(pp=4)), 4, overlap=Overlap(transfers=False)).step
+    parts = {part.name: part.bound_by for part in step.part.children}
+    assert parts["pipeline_bubble"] == "pipeline"
+    assert parts["transfers_between_stages"] == "network"
+
+
+def test_counts_are_within_the_parent_however_many_micro_batches() -> None:
+    work = predict_step(rank(TrainingPlan()), 8).step.part.children[0]
+    forward = work.children[0]
+    layer = next(part for part in forward.children if part.name == "layer")
+    assert (work.count, forward.name, forward.count) == (8, "forward", 1)
+    assert layer.count == 15  # of 16; the first is a block of its own
+
+
 def test_more_to_hide_is_never_quicker() -> None:
     current = rank(TrainingPlan(dp=16, zero=1, tp=2, sequence_parallel=True), seq_len=16384)
     hidden = predict_step(current, 4, overlap=Overlap(tensor=True)).step.seconds
@@ -290,6 +305,17 @@ def test_candidates_are_what_a_framework_offers() -> None:
     heads = space.model.heads
     assert all(heads % (tp * cp) == 0 for tp, cp in plain.table[[0, 2]].T.tolist())
     assert plain.plan(0)[0].context == "all_to_all"
+
+
+@pytest.mark.parametrize(("engine", "whole"), [("megatron", 1), ("fsdp", 2)])
+def test_plans_that_keep_whole_weights_shard_as_the_library_can(engine: str, whole: int) -> None:
+    parallel = find_engine(engine).parallel
+    space = PlanSpace(
+        find_model(SMALL), 8, 8, 4096, 16, {"recompute": 0},
+        zero_whole_weights=parallel.zero_whole_weights,
+    )  # fmt: skip
+    stages = set(candidates(space).column("zero").tolist())
+    assert stages == {0, whole, 3}  # 0 where nothing is shared
 
 
 def test_a_search_keeps_what_is_stated_and_ranks_by_the_full_prediction() -> None:

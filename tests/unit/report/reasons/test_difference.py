@@ -118,6 +118,28 @@ def test_twice_the_layers_are_runs() -> None:
     assert difference(a, b).causes() == {"runs": 6 * MS}
 
 
+def test_half_the_runs_of_twice_the_work_are_no_change() -> None:
+    """Twice the data ranks and half the tensor ranks: fewer micro-batches, each with more work."""
+    a = answer(block(kernel("qkv", dram=8 * MS, rest=0, count=8, work=2.0)))
+    b = answer(block(kernel("qkv", dram=8 * MS, rest=0, count=4, work=2.0)))
+    assert difference(a, b).causes() == {}
+    c = answer(block(kernel("qkv", dram=9 * MS, rest=0, count=4, work=2.25)))
+    assert difference(a, c).causes() == {"work": MS}  # that of one run grew by more
+
+
+def test_collectives_that_run_less_often_are_links_and_a_bubble_is_the_pipelines() -> None:
+    def sent(time: int, count: int) -> Part:
+        pipes = (
+            Part("link", time, kind="pipe", work=1.0), Part("latency", 0, kind="pipe", work=1.0),
+        )  # fmt: skip
+        return Part("all_gather", time, children=pipes, count=count, bound_ps=time)
+
+    first = (block(sent(8 * MS, 8)), Part("pipeline_bubble", MS, bound_by="pipeline"))
+    second = (block(sent(5 * MS, 4)), Part("pipeline_bubble", 3 * MS, bound_by="pipeline"))
+    causes = difference(answer(*first), answer(*second)).causes()
+    assert causes == {"communication": -3 * MS, "pipeline": 2 * MS}
+
+
 def test_the_same_work_done_worse_is_efficiency_and_a_short_kernel_has_latency() -> None:
     a = answer(block(kernel("qkv", dram=4 * MS, rest=1 * MS), kernel("norm", dram=10, rest=MS)))
     b = answer(block(kernel("qkv", dram=4 * MS, rest=2 * MS), kernel("norm", dram=10, rest=2 * MS)))

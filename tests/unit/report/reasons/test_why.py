@@ -131,3 +131,28 @@ def test_the_table_of_waits_leaves_out_what_nothing_waits_for() -> None:
     assert "memory" in shown
     assert "links" not in shown
     assert waits_table(TREE) is None
+
+
+def test_a_kernel_that_many_steps_run_is_as_short_as_in_one() -> None:
+    """3.2 us, 32 times in each of 100 steps, far from its bound: latency, not bandwidth."""
+    norm = Part("norm", 10_240_000_000, bound_ps=100_000_000, bound_by="l2", count=32)
+    step = Part.group("decode", (Part.group("layer", (norm,), count=32),), count=100)
+    assert time_by_cause(why_tree(step)) == [("latency", 1.0)]
+    long = Part("norm", 1_024_000_000_000, bound_ps=100_000_000, bound_by="l2", count=32)
+    step = Part.group("decode", (Part.group("layer", (long,), count=32),), count=100)
+    assert time_by_cause(why_tree(step)) == [("l2", 1.0)]
+
+
+def test_collectives_and_short_kernels_have_latencies_of_their_own() -> None:
+    short = {"name": "norm", "exposed_ms": 0.01, "share": 0.1, "of_bound": 0.01, "bound_by": "l2"}
+    sent = {"name": "all_reduce", "exposed_ms": 0.06, "share": 0.6, "of_bound": 0.05}
+    tree = {
+        "name": "decode", "exposed_ms": 0.1, "share": 1.0, "parts": [
+            short, {**sent, "bound_by": "latency"},
+            {"name": "pipeline_bubble", "exposed_ms": 0.03, "share": 0.3, "bound_by": "pipeline"},
+        ],
+    }  # fmt: skip
+    assert verdict(tree) == (
+        "decode is bound by latency of collectives (60 %), then the pipeline's bubble (30 %), "
+        "short kernels' latency (10 %)"
+    )

@@ -166,6 +166,7 @@ def best_plan(
             table.sp not in (0, False),
             rank.deployment.engine.parallel.has_schedule("interleaved"),
             plan.context,
+            rank.deployment.engine.parallel.zero_whole_weights,
         )
     )
     remaining = None
