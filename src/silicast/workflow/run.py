@@ -298,8 +298,8 @@ class StageLoad:
 
 
 def load_of(times: WorkflowTimes, stage: int, first_ns: int, last_ns: int) -> StageLoad | None:
-    """Of the jobs of a stage that are ready between two moments; None = too few to tell, or all in a
-    part of that time: what a burst has left at its end is no load.
+    """Of the jobs of a stage that are ready between two moments; None = too few to tell, or all in
+    a part of that time: what a burst has left at its end is no load.
     """
     rows = times.jobs.of_stages([stage])
     ready, done = times.ready_ns[rows], times.done_ns[rows]
