@@ -158,8 +158,9 @@ def test_a_burst_at_the_end_of_a_window_is_no_load() -> None:
     for first, growing in ((0.99, False), (0.0, True)):
         ready = np.linspace(first, 1.0, 200) * 1e9
         done = ready + np.linspace(0.5, 50.0, 200) * 1e9
-        columns = (each.astype(np.int64) for each in (ready, ready, done, ready, ready, done))
+        ready_ns, done_ns = ready.astype(np.int64), done.astype(np.int64)
         last = np.arange(200, dtype=np.int64)
-        times = WorkflowTimes(jobs, *columns, last, last)
+        whole = ready_ns, ready_ns, done_ns
+        times = WorkflowTimes(jobs, *whole, *whole, last, last)
         load = load_of(times, 0, 0, 1_000_000_000)
         assert (load is not None and load.grows) == growing

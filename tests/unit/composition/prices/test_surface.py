@@ -28,7 +28,7 @@ from tests.sampling import examples
 State = tuple[int, float, float]
 
 
-def surface_of(jump_at: float, tolerance: float) -> tuple[Surface[State], list[State]]:
+def surface_of(jump_at: float, tolerance: float) -> tuple[Surface, list[State]]:
     """Of a time in proportion to sequences and mean, which jumps at a mean."""
     requested: list[State] = []
 

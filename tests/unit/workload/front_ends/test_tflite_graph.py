@@ -63,7 +63,7 @@ def test_weights_are_counted_once_in_their_format(tmp_path: Path) -> None:
 
 def test_weights_that_are_unpacked_first_are_no_operator(tmp_path: Path) -> None:
     """Files with weights in half precision widen each before it is used: runtimes do so once."""
-    tensors = [
+    tensors: list[tuple[tuple[int, ...], int, bool]] = [
         ((1, 32, 32, 3), FP32, False),
         ((16, 3, 3, 3), 1, True),
         ((16, 3, 3, 3), FP32, False),
