@@ -5,9 +5,8 @@ option                        values               what it does
 ============================= ==================== =============================================
 ``async_scheduling``          true, false          prepares a step while the device runs the last
 ``cuda_graph``                "full", "piecewise", how decode steps, of a bare framework whole
-                              "decode", "off"      passes, reach the device; "off" is eager, and so
-                                                   are prefills with "decode"; one that trains
-                                                   captures its layers in pieces but for experts
+                              "decode", "off"      passes, reach the device ("off": eager, "decode":
+                                                   prefills too); layers but experts in training
 ``cuda_graph_max_bs``         1 and more           sequences of the largest captured graph
 ``cudagraph_capture_sizes``   a list               sizes of batches that graphs are captured for
 ``overlap``                   true, false          second streams (shared experts beside others)
