@@ -95,6 +95,17 @@ def test_fields_that_stand_twice_are_refused(tmp_path: Path) -> None:
         read_submission(path, IDS)
 
 
+def test_an_id_that_looks_like_a_number_is_text(tmp_path: Path) -> None:
+    ids = ["59e1234567890123", "0012", "1e5", "-0", "nan", "true", "4.0"]
+    rows = "".join(f"{each},latency_us,2\n" for each in ids)
+    assert {
+        name
+        for name, _ in read_submission(
+            _written(tmp_path, f"id,metric,estimate\n{rows}"), ids
+        ).values
+    } == {*ids}
+
+
 @pytest.mark.parametrize("text", ["", "id,metric,estimate\n"])
 def test_an_empty_submission_is_no_submission(text: str, tmp_path: Path) -> None:
     with pytest.raises(SilicastError, match="holds no row"):
