@@ -194,7 +194,11 @@ def test_seen_and_unseen_boards_are_apart() -> None:
     assert boards["unseen board"][0].rows == 20
     assert not {"seen", "unseen model"} & boards.keys(), "the card does not say"
     pair = [_tool("x", 1.1, seen=("H100",)), Submission(SubmissionCard("y", "1"), {}, (), ())]
-    assert [each.tool for each in leaderboard(pair, TRUTHS)["unseen board"]] == ["x"]
+    boards = leaderboard(pair, TRUTHS)
+    assert [each.tool for each in boards["unseen board"]] == ["x"]
+    assert [each.tool for each in boards["suite x"]] == ["x"], "y answers nothing of that kind"
+    assert [each.tool for each in boards["all"]] == ["x", "y"]
+    assert leaderboard(pair[1:], TRUTHS).keys() == {"all"}
     assert boards["all"][0].rows == boards["suite x"][0].rows == 40
 
 
