@@ -137,13 +137,22 @@ def leaderboard(
     suites = sorted({row.labels.get("suite", "") for row in truths} - {""})
     for name in (*SETS, *(f"{SUITE}{suite}" for suite in suites)):
         chosen = [[row for row in truths if _belongs(name, row, each)] for each in submissions]
-        if not any(chosen):
+        pairs = [
+            (each, rows)
+            for each, rows in zip(submissions, chosen, strict=True)
+            if rows and (not name.startswith(SUITE) or _answers_some(each, rows))
+        ]
+        if not pairs:
             continue
-        pairs = [pair for pair in zip(submissions, chosen, strict=True) if pair[1]]
         scores = [score(each, rows) for each, rows in pairs]
         errors = [{row.id: [*_errors(each, row)] for row in rows} for each, rows in pairs]
         boards[name] = _ranked(scores, errors)
     return boards
+
+
+def _answers_some(submission: Submission, rows: Sequence[TruthLine]) -> bool:
+    """Whether a tool is for cases of this kind at all."""
+    return any((row.id, metric) in submission.values for row in rows for metric in row.metrics)
 
 
 def _belongs(name: str, row: TruthLine, submission: Submission) -> bool:

@@ -156,18 +156,25 @@ def _answers(path: Path) -> Iterator[tuple[int, str, Mapping[str, Belief]]]:
 
 
 def _cells(path: Path) -> Iterator[tuple[int, str, Mapping[str, Belief]]]:
-    """Rows of a table: id, metric, estimate, p05 and p95; without these two, the estimate alone."""
-    for number, row in enumerate(open_table(path).records(), 1):
+    """Rows of a table: id, metric, estimate, p05 and p95; without these two, the estimate alone.
+
+    Ids are read as they stand: the hash 59e12345 looks like a number, and like an infinite one.
+    """
+    table = open_table(path)
+    columns = [name for name in table.columns if name.strip().casefold() == "id"]
+    read = zip(table.records(), table.rows(columns), strict=True)
+    for number, (row, (_, ids)) in enumerate(read, 1):
         wanted = ("id", "metric", "estimate", *(("p05", "p95") if {"p05", "p95"} & {*row} else ()))
         for name in wanted:
             if name not in row:
                 where = f"row {number}, {name}"
                 raise _wrong(path, where, "nothing stands there", f"the columns are {COLUMNS}")
-        table = _Cells(row, number, path)
-        estimate = table.number("estimate")
-        low = table.number("p05") if "p05" in row else estimate
-        high = table.number("p95") if "p95" in row else estimate
-        yield number, str(row.get("id")), {str(row.get("metric")): Belief(estimate, low, high)}
+        cells = _Cells(row, number, path)
+        estimate = cells.number("estimate")
+        low = cells.number("p05") if "p05" in row else estimate
+        high = cells.number("p95") if "p95" in row else estimate
+        identity = str(ids[0]) if ids else ""
+        yield number, identity, {str(row.get("metric")): Belief(estimate, low, high)}
 
 
 @final

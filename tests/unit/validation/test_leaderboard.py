@@ -95,6 +95,17 @@ def test_fields_that_stand_twice_are_refused(tmp_path: Path) -> None:
         read_submission(path, IDS)
 
 
+def test_an_id_that_looks_like_a_number_is_text(tmp_path: Path) -> None:
+    ids = ["59e1234567890123", "0012", "1e5", "-0", "nan", "true", "4.0"]
+    rows = "".join(f"{each},latency_us,2\n" for each in ids)
+    assert {
+        name
+        for name, _ in read_submission(
+            _written(tmp_path, f"id,metric,estimate\n{rows}"), ids
+        ).values
+    } == {*ids}
+
+
 @pytest.mark.parametrize("text", ["", "id,metric,estimate\n"])
 def test_an_empty_submission_is_no_submission(text: str, tmp_path: Path) -> None:
     with pytest.raises(SilicastError, match="holds no row"):
@@ -183,7 +194,11 @@ def test_seen_and_unseen_boards_are_apart() -> None:
     assert boards["unseen board"][0].rows == 20
     assert not {"seen", "unseen model"} & boards.keys(), "the card does not say"
     pair = [_tool("x", 1.1, seen=("H100",)), Submission(SubmissionCard("y", "1"), {}, (), ())]
-    assert [each.tool for each in leaderboard(pair, TRUTHS)["unseen board"]] == ["x"]
+    boards = leaderboard(pair, TRUTHS)
+    assert [each.tool for each in boards["unseen board"]] == ["x"]
+    assert [each.tool for each in boards["suite x"]] == ["x"], "y answers nothing of that kind"
+    assert [each.tool for each in boards["all"]] == ["x", "y"]
+    assert leaderboard(pair[1:], TRUTHS).keys() == {"all"}
     assert boards["all"][0].rows == boards["suite x"][0].rows == 40
 
 
