@@ -97,3 +97,9 @@ def test_a_priced_answer_ranks_by_its_cost() -> None:
     assert rank(shape, carried(30.0, 2.0)) < rank(shape, carried(40.0, 4.0))
     assert rank(shape, carried(10.0, 1.0, 0.1)) < rank(shape, carried(40.0, 1.0, 0.2))
     assert rank(shape, carried(0.0, 1.0, 0.1)) > rank(shape, carried(1.0, 8.0, 9.0))
+
+
+def test_compare_shows_one_name_given_twice_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "--model", "Llama-3.2-1B", "--device", "h100,l4,h100"]) == 0
+    words = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [each[0] for each in words if each[:1] in (["h100"], ["l4"])] == ["h100", "l4"]

@@ -68,7 +68,8 @@ def compare(
         plot: a file (.svg, .png, .pdf): time a token over throughput of a device.
         html: a file for the comparison as one page, to read without a network or to print.
     """
-    devices = [name.strip() for text in device for name in text.split(",") if name.strip()]
+    named = [name.strip() for text in device for name in text.split(",") if name.strip()]
+    devices = list(dict.fromkeys(named))
     if not devices:
         raise SilicastError("names no device", field="--device", hint="for example a100,h100")
     plans = _plans(plan, (degrees or Degrees()).given)

@@ -6,7 +6,7 @@ layers, experts, the sequence) and if the batch divides into micro-batches for e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
@@ -114,14 +114,29 @@ def candidates(space: PlanSpace) -> CandidatePlans:
 def _nearest(space: PlanSpace) -> str:
     """The numbers of devices next to this one that have a plan, in words; "" = none is near."""
 
-    def first(numbers: range) -> int:
+    def first(numbers: Iterable[int]) -> int:
         return next((n for n in numbers if any(_rows(replace(space, gpus=n)))), 0)
 
+    sizes = sorted(_sizes(space))
     near = (
-        first(range(space.gpus - 1, space.gpus // 2, -1)),
-        first(range(space.gpus + 1, 2 * space.gpus + 1)),
+        first(n for n in reversed(sizes) if space.gpus // 2 < n < space.gpus),
+        first(n for n in sizes if space.gpus < n <= 2 * space.gpus),
     )
     return " or ".join(f"{number:,} devices" for number in near if number)
+
+
+def _sizes(space: PlanSpace) -> set[int]:
+    """Products of degrees that the model, its sequences and their number allow: numbers of devices
+    that may have a plan; no other has one.
+    """
+    return {
+        tp * pp * cp * dp
+        for tp in _of(space, "tp", list(range(1, space.domain + 1)))
+        if _cuts(space.model, tp)
+        for cp in _of(space, "cp", _context(space, tp, max(space.seq_len // 2, 1)))
+        for pp in _of(space, "pp", list(range(1, space.model.layers + 1)))
+        for dp in _of(space, "dp", divisors(space.global_batch))
+    }
 
 
 def _rows(space: PlanSpace) -> Iterator[tuple[int, ...]]:

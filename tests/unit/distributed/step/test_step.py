@@ -307,6 +307,27 @@ def test_candidates_are_what_a_framework_offers() -> None:
     assert plain.plan(0)[0].context == "all_to_all"
 
 
+@pytest.mark.parametrize(("gpus", "batch"), [(7 * 11, 16), (13 * 17, 8), (1000, 16)])
+def test_the_nearest_numbers_of_devices_are_those_of_a_search_of_all(gpus: int, batch: int) -> None:
+    space = PlanSpace(find_model(SMALL), gpus, 8, 8192, batch, {"recompute": 0})
+
+    def has_plan(number: int) -> bool:
+        try:
+            return len(candidates(replace(space, gpus=number))) > 0
+        except SilicastError:
+            return False
+
+    assert not has_plan(gpus)
+    below = next((n for n in range(gpus - 1, gpus // 2, -1) if has_plan(n)), 0)
+    above = next((n for n in range(gpus + 1, 2 * gpus + 1) if has_plan(n)), 0)
+    with pytest.raises(SilicastError) as caught:
+        candidates(space)
+    if below or above:
+        assert caught.value.hint == " or ".join(f"{n:,} devices" for n in (below, above) if n)
+    else:
+        assert "more divisors" in caught.value.hint
+
+
 @pytest.mark.parametrize(("engine", "whole"), [("megatron", 1), ("fsdp", 2)])
 def test_plans_that_keep_whole_weights_shard_as_the_library_can(engine: str, whole: int) -> None:
     parallel = find_engine(engine).parallel
