@@ -148,13 +148,8 @@ class Surface:
                 ]
                 near = self._near(np.array(expected), result[first:last], middle, middles[0])
                 holds = near.tolist()
-<<<<<<< HEAD
             for position, (cell, good) in enumerate(zip(cells, holds, strict=True)):
                 key = (index, level, each, column + position // SIDE, row + position % SIDE)
-=======
-            for number_, (cell, good) in enumerate(zip(cells, holds, strict=True)):
-                key = (index, level, each, column + number_ // SIDE, row + number_ % SIDE)
->>>>>>> h/speed36
                 self._cells[key] = cell if good else None
 
     def _beside(self, index: int, level: int, number: int, column: int, row: int) -> list[int]:
