@@ -28,6 +28,8 @@ def test_our_own_claims_are_those_of_every_suite_that_another_tool_answers() -> 
     assert figures["metric"] == "ttft_mean_ms"
     row = rows["suite serving, ttft_mean_ms"]
     assert f"{figures['silicast']['mean_ape']:.1f} % mean" in row["claimed"]
-    assert f"aiconfigurator {figures['others']['aiconfigurator']['mean_ape']:.1f} %" in row["verdict"]
+    assert (
+        f"aiconfigurator {figures['others']['aiconfigurator']['mean_ape']:.1f} %" in row["verdict"]
+    )
     for row in rows.values():
         assert (row["how"], row["recount"]) == ("published", "-"), "nothing is counted there"
