@@ -103,7 +103,7 @@ def test_the_cpu_of_the_host_may_be_named() -> None:
         ({"n_gpu_layers": "0"}, "n_gpu_layers", "host's processor"),
         ({"n_gpu_layers": "most"}, "n_gpu_layers", "most"),
         ({"model": "Llama-3.1-8B", "n_cpu_moe": 3}, "n_cpu_moe", "no experts"),
-        ({"n_cpu_moe": 3, "parallel": {"tp": 2}}, "parallel", "one device"),
+        ({"n_cpu_moe": 3, "parallel": {"pp": 2}}, "parallel", "one device"),
     ],
 )
 def test_what_cannot_be_is_refused(fields: dict[str, Any], field: str, text: str) -> None:
