@@ -236,7 +236,13 @@ class Simulated:
         """A replica's time from the first request to the last token."""
         records = self.records
         span_ns = records.end_ns - int(records.sent_ns[records.answered].min())
-        parts = [self._steps[kind].part for kind in ("prefill", "decode") if kind in self._steps]
+        parts = [
+            self._steps[kind].part.changed(
+                count=max(round(float(self._breakdowns[kind].weights.sum())), 1)
+            )
+            for kind in ("prefill", "decode")
+            if kind in self._steps
+        ]
         beside = [p.part for each in self._beside.values() for p in each]
         for name in dict.fromkeys(part.name for part in beside):
             current = [child for part in beside if part.name == name for child in part.children]
