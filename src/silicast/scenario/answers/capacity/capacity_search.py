@@ -50,6 +50,9 @@ LAUNCHES = 3
 """How often clients are counted anew on engines that are launched for the clients counted last."""
 DRAWS = (2, 8)
 """Fewest and most draws of random lengths by which a number of clients is judged."""
+KEPT_ALONE = 5 / 6
+"""Share of these draws that keep the objective each by itself: if so many do, three further ones
+keep it together with a probability of 95 % (a normal deviate below 1.645 / sqrt(3))."""
 SHORT = 5.0
 """Answer times that requests arrive for, below which a warning names it."""
 LOWER = 1.02
@@ -406,7 +409,8 @@ class CapacitySearch:
             return bracket
         while clients > 1:
             runs = [draw.run_whole(draw.of_clients(clients)) for draw in draws]
-            if not self._objective.broken(*runs):
+            alone = sum(not self._objective.broken(run) for run in runs)
+            if alone >= KEPT_ALONE * count and not self._objective.broken(*runs):
                 break
             clients = min(clients - 1, int(clients * (1.0 - TOLERANCE)))
         reduced = clients < bracket.carried
