@@ -132,7 +132,9 @@ class PrefixCache:
             return []
         blocks: dict[HostCache, int] = {}
         for node in self._path(request, tokens):
-            if not node.here and node.stored is not None and node.stored is not self.host:
+            if node.here or not node.blocks or node.stored is None:
+                continue
+            if node.stored is not self.host:
                 size = self._blocks(min(node.end, tokens)) - self._blocks(node.start)
                 blocks[node.stored] = blocks.get(node.stored, 0) + size
         return list(blocks.items())
@@ -350,14 +352,16 @@ class PrefixCache:
         )
 
     def _forget(self, node: _Node) -> None:
-        """A copy of a node is dropped from its tier, to the next one where there is room."""
+        """A copy of a node is dropped from its tier, to the next one where there is room; one
+        without a block goes to the next one only to what follows it there.
+        """
         above, tier = node.parent, node.stored
         assert above is not None
         assert tier is not None
         node.stored = None
         above.stored_below -= 1
         tier.used -= node.blocks
-        if tier.below is not None and node.blocks:
+        if tier.below is not None and (node.blocks or node.stored_below):
             self._store(node, tier.below)
         if not (node.here or node.stored):
             self._lose(node)
@@ -414,13 +418,15 @@ class PrefixCache:
         return remaining
 
     def _offer(self, node: _Node) -> None:
-        """An idle end of a path may be evicted; one without a block goes at once."""
+        """An idle end of a path may be evicted; one without a block goes at once, or what is before
+        it could never leave its tier.
+        """
         if node.locks or node.parent is None:
             return
         if not node.blocks:
             if node.here and not node.here_below:
                 self._go(node)
-            elif node.stored and not node.children:
+            elif node.stored and self._may_go(node):
                 self._forget(node)
             return
         self._offers += 1
