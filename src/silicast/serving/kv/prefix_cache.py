@@ -318,13 +318,16 @@ class PrefixCache:
                 self._store(node, host)
 
     def _store(self, node: _Node, tier: HostCache) -> None:
-        """A tier has the copy of a node, or of its beginning, as far as there is room."""
-        assert node.parent is not None
+        """A tier has the copy of a node, or of its beginning, as far as there is room; none of one
+        that is lost with what is before it, as room is made.
+        """
         oldest = self._old_stored.setdefault(tier, [])
-        while tier.used + node.blocks > tier.blocks and oldest:
+        while tier.used + node.blocks > tier.blocks and oldest and node.parent is not None:
             released, _, _, old = heapq.heappop(oldest)
             if old.stored is tier and old.released == released and self._may_go(old):
                 self._forget(self._tail(old, tier.used + node.blocks - tier.blocks))
+        if node.parent is None:
+            return
         room = tier.blocks - tier.used
         if node.blocks > room:
             if room < 1 or len(self._layout.lengths) > 2:
@@ -359,10 +362,12 @@ class PrefixCache:
         assert above is not None
         assert tier is not None
         node.stored = None
-        above.stored_below -= 1
         tier.used -= node.blocks
         if tier.below is not None and (node.blocks or node.stored_below):
             self._store(node, tier.below)
+        above.stored_below -= 1  # only now: what is before it does not leave a tier to make room
+        if node.parent is None:
+            return
         if not (node.here or node.stored):
             self._lose(node)
         if above.parent is not None:

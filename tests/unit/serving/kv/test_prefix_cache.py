@@ -35,13 +35,18 @@ def group(
 
 
 def tiered(
-    prompts: list[int], shared: Content, blocks: int, on_host: int, hits: int = 1
+    prompts: list[int],
+    shared: Content,
+    blocks: int,
+    on_host: int,
+    hits: int = 1,
+    on_disk: int = 1000,
 ) -> QueueGroup:
-    """With so many blocks in the host's memory, and a disk for all others; a block is a byte."""
+    """With so many blocks in the host's memory and on a disk below it; a block is a byte."""
     sequences = SimulatedRequests(np.array(prompts), np.full(len(prompts), 100), shared)
     limits = Limits(
         64, 8192, blocks, prefix_caching=True, host=HostLink(1, 1, 1e9),
-        kv_tiers=(KvTier("disk", 1000, 1e9, 0.5),),
+        kv_tiers=(KvTier("disk", on_disk, 1e9, 0.5),),
     )  # fmt: skip
     g = QueueGroup(sequences, KvLayout.plain(16), limits)
     g.keep_on_host(on_host, hits)
@@ -165,6 +170,21 @@ def test_a_segment_within_a_block_is_not_read_from_the_disk() -> None:
     assert g.prefix.absent(5, 32) == 32
     assert g.prefix.below(5, 32) == []
     assert [blocks for _, blocks in g.prefix.below(6, 32)] == [1]
+
+
+def test_the_beginning_of_a_prompt_does_not_leave_the_disk_for_its_end() -> None:
+    """Room for 3 blocks here, for 1 in the host, for 2 on the disk. By hand: request 3 loads its
+    first block from the disk, where it stays, and request 4 drives its second into the host. Then
+    request 5 refers to the other block of the disk, and drives that second one out of the host:
+    there is no room for it but where the first one is, without which nobody would find it.
+    """
+    both = [(1, 16), (2, 16)]
+    chains = [[(1, 16)], [(5, 32)], [(6, 16)], both, [(7, 32)], [(6, 16)], both]
+    g = tiered([17, 33, 17, 33, 33, 17, 33], content(*chains), 3, 1, hits=0, on_disk=2)
+    assert [serve(g, each) for each in range(6)] == [0, 0, 0, 16, 0, 16]
+    assert g.lookup(6) == (16, 0)
+    assert g.prefix is not None
+    assert [(place.used, blocks) for place, blocks in g.prefix.below(6, 16)] == [(2, 1)]
 
 
 def test_nothing_is_kept_of_prompts_that_share_nothing() -> None:
