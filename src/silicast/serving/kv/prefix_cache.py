@@ -132,7 +132,9 @@ class PrefixCache:
             return []
         blocks: dict[HostCache, int] = {}
         for node in self._path(request, tokens):
-            if not node.here and node.stored is not None and node.stored is not self.host:
+            if node.here or not node.blocks or node.stored is None:
+                continue
+            if node.stored is not self.host:
                 size = self._blocks(min(node.end, tokens)) - self._blocks(node.start)
                 blocks[node.stored] = blocks.get(node.stored, 0) + size
         return list(blocks.items())
@@ -316,13 +318,16 @@ class PrefixCache:
                 self._store(node, host)
 
     def _store(self, node: _Node, tier: HostCache) -> None:
-        """A tier has the copy of a node, or of its beginning, as far as there is room."""
-        assert node.parent is not None
+        """A tier has the copy of a node, or of its beginning, as far as there is room; none of one
+        that is lost with what is before it, as room is made.
+        """
         oldest = self._old_stored.setdefault(tier, [])
-        while tier.used + node.blocks > tier.blocks and oldest:
+        while tier.used + node.blocks > tier.blocks and oldest and node.parent is not None:
             released, _, _, old = heapq.heappop(oldest)
             if old.stored is tier and old.released == released and self._may_go(old):
                 self._forget(self._tail(old, tier.used + node.blocks - tier.blocks))
+        if node.parent is None:
+            return
         room = tier.blocks - tier.used
         if node.blocks > room:
             if room < 1 or len(self._layout.lengths) > 2:
@@ -350,15 +355,19 @@ class PrefixCache:
         )
 
     def _forget(self, node: _Node) -> None:
-        """A copy of a node is dropped from its tier, to the next one where there is room."""
+        """A copy of a node is dropped from its tier, to the next one where there is room; one
+        without a block goes to the next one only to what follows it there.
+        """
         above, tier = node.parent, node.stored
         assert above is not None
         assert tier is not None
         node.stored = None
-        above.stored_below -= 1
         tier.used -= node.blocks
-        if tier.below is not None and node.blocks:
+        if tier.below is not None and (node.blocks or node.stored_below):
             self._store(node, tier.below)
+        above.stored_below -= 1  # only now: what is before it does not leave a tier to make room
+        if node.parent is None:
+            return
         if not (node.here or node.stored):
             self._lose(node)
         if above.parent is not None:
@@ -414,13 +423,15 @@ class PrefixCache:
         return remaining
 
     def _offer(self, node: _Node) -> None:
-        """An idle end of a path may be evicted; one without a block goes at once."""
+        """An idle end of a path may be evicted; one without a block goes at once, or what is before
+        it could never leave its tier.
+        """
         if node.locks or node.parent is None:
             return
         if not node.blocks:
             if node.here and not node.here_below:
                 self._go(node)
-            elif node.stored and not node.children:
+            elif node.stored and self._may_go(node):
                 self._forget(node)
             return
         self._offers += 1

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from silicast.serving.kv.host_cache import HostLink, KvTier
 from silicast.serving.kv.kv_pool import KvLayout
 from silicast.serving.simulation.scheduler import Limits, QueueGroup, SimulatedRequests
 from silicast.serving.traffic.requests import Content, Requests
@@ -31,6 +32,25 @@ def group(
     return QueueGroup(
         sequences, KvLayout.plain(size), Limits(64, 8192, blocks, prefix_caching=True)
     )
+
+
+def tiered(
+    prompts: list[int],
+    shared: Content,
+    blocks: int,
+    on_host: int,
+    hits: int = 1,
+    on_disk: int = 1000,
+) -> QueueGroup:
+    """With so many blocks in the host's memory and on a disk below it; a block is a byte."""
+    sequences = SimulatedRequests(np.array(prompts), np.full(len(prompts), 100), shared)
+    limits = Limits(
+        64, 8192, blocks, prefix_caching=True, host=HostLink(1, 1, 1e9),
+        kv_tiers=(KvTier("disk", on_disk, 1e9, 0.5),),
+    )  # fmt: skip
+    g = QueueGroup(sequences, KvLayout.plain(16), limits)
+    g.keep_on_host(on_host, hits)
+    return g
 
 
 def serve(g: QueueGroup, request: int) -> int:
@@ -121,6 +141,50 @@ def test_a_preempted_sequence_finds_what_is_left_of_it() -> None:
     assert g.lookup(1)[0] == 160
     assert g.grow(0, 160 + 16 * 13)  # of twenty free blocks seven are left
     assert g.lookup(1)[0] == 16 * 7
+
+
+def test_a_segment_within_a_block_does_not_hold_what_is_before_it_in_the_host() -> None:
+    """Three prompts of 3 blocks, then the second and the first again: room for 4 on the device, for
+    3 in the host. The first is 24 tokens (1 block), 4 (none) and 20 (2). By hand: all 3 blocks of
+    each move to the disk as the next one comes (the last two push out the third and the second),
+    so 12 are written there, and both prompts are read from there as a whole.
+    """
+    first, second = [(1, 24), (2, 4), (3, 20)], [(4, 48)]
+    g = tiered([49] * 5, content(first, second, [(5, 48)], second, first), 4, 3)
+    assert [serve(g, each) for each in range(5)] == [0, 0, 0, 48, 48]
+    assert g.sequences.traffic.tiers == {"disk": {"stored_bytes": 12, "loaded_bytes": 6}}
+
+
+def test_a_segment_within_a_block_is_not_read_from_the_disk() -> None:
+    """Blocks go to the host when the device evicts them: 3 fit here, 2 there. A prompt of 2 blocks,
+    24 tokens, 4 and 4, leaves its end on the disk, and the 4 before it with that. Another one goes
+    on from the 28 with an end of its own, and both its blocks are in the host at last: nothing is
+    read from the disk.
+    """
+    one, other = [(1, 24), (2, 4), (3, 4)], [(1, 24), (2, 4), (4, 4)]
+    chains = [one, [(5, 32)], [(6, 16)], other, [(7, 32)], other, one]
+    g = tiered([33, 33, 17, 33, 33, 33, 33], content(*chains), 3, 2, hits=0)
+    assert [serve(g, each) for each in range(5)] == [0, 0, 0, 16, 0]
+    assert g.lookup(5)[0] == g.lookup(6)[0] == 32
+    assert g.prefix is not None
+    assert g.prefix.absent(5, 32) == 32
+    assert g.prefix.below(5, 32) == []
+    assert [blocks for _, blocks in g.prefix.below(6, 32)] == [1]
+
+
+def test_the_beginning_of_a_prompt_does_not_leave_the_disk_for_its_end() -> None:
+    """Room for 3 blocks here, for 1 in the host, for 2 on the disk. By hand: request 3 loads its
+    first block from the disk, where it stays, and request 4 drives its second into the host. Then
+    request 5 refers to the other block of the disk, and drives that second one out of the host:
+    there is no room for it but where the first one is, without which nobody would find it.
+    """
+    both = [(1, 16), (2, 16)]
+    chains = [[(1, 16)], [(5, 32)], [(6, 16)], both, [(7, 32)], [(6, 16)], both]
+    g = tiered([17, 33, 17, 33, 33, 17, 33], content(*chains), 3, 1, hits=0, on_disk=2)
+    assert [serve(g, each) for each in range(6)] == [0, 0, 0, 16, 0, 16]
+    assert g.lookup(6) == (16, 0)
+    assert g.prefix is not None
+    assert [(place.used, blocks) for place, blocks in g.prefix.below(6, 16)] == [(2, 1)]
 
 
 def test_nothing_is_kept_of_prompts_that_share_nothing() -> None:
