@@ -83,7 +83,7 @@ def test_a_share_means_what_the_engine_means() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"max_num_seqs": 0}, "from 1 to"),
+        ({"max_num_seqs": 0}, "from 1 upward"),
         ({"max_num_seqs": 1.5}, "a whole number"),
         ({"max_num_seqs": True}, "a whole number"),
         ({"gpu_memory_utilization": 1.2}, "from 0.01 to 1"),
