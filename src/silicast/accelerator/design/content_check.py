@@ -52,6 +52,8 @@ def check_content(design: Design) -> Iterator[ArchitectureFault]:
 def _room(design: Design) -> Iterator[ArchitectureFault]:
     """No layer is mapped where the smallest tiles, a word of each tensor, have no room."""
     for memory in design.architecture.memories:
+        if memory.word_bits <= 0:  # a fault of its own: check_architecture
+            continue
         tensors = [name for name in TENSORS if memory.must_keep(name)]
         need = sum(memory.words_of(name) for name in tensors)
         if need > memory.usable_words:
