@@ -22,7 +22,12 @@ def launched_by(path: Path) -> Tree:
     """
     from silicast.scenario.reading.launched import launched_servers
 
-    scenario, remarks = launched_servers(path)
+    try:
+        scenario, remarks = launched_servers(path)
+    except SilicastError as error:
+        if error.field == "run":
+            error.hint = f"silicast import {path.name} -o scenario.json {error.hint}"
+        raise
     for remark in remarks:
         if not remark.startswith(_NOT_SHOWN):
             warn(f"{path.name}: {remark}")

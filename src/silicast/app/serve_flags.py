@@ -109,7 +109,7 @@ def serving_scenario(
             words = [word.strip() for word in text.split(",") if word.strip()]
             scenario[name] = key_values(words, f"--{name}", EXAMPLES[name])
     scenario = _with_files(scenario, serve_flags, launched)
-    if pools := _pools(serve_flags):
+    if pools := _pools(serve_flags, launched):
         scenario["pools"] = pools
     if serve_flags.seed:
         scenario["seed"] = serve_flags.seed
@@ -142,10 +142,18 @@ def _with_files(
     return scenario
 
 
-def _pools(serve_flags: ServeFlags) -> dict[str, Any]:
+def _pools(serve_flags: ServeFlags, launched: dict[str, Any]) -> dict[str, Any]:
     """Replicas alike, or pools that prefill and decode; nothing of one replica."""
     apart = {"prefill": serve_flags.prefill, "decode": serve_flags.decode}
     given = [name for name, count in apart.items() if count is not None]
+    theirs = any("role" in pool for pool in launched.get("pools", {}).values())
+    if theirs and (given or serve_flags.replicas != 1):
+        raise SilicastError(
+            "the launch has pools of its own",
+            field=f"--{given[0]}" if given else "--replicas",
+            file=str(serve_flags.from_launch),
+            hint="leave it out, or silicast import FILE -o scenario.json, and change it there",
+        )
     if not given:
         count = serve_flags.replicas
         return {"replicas": {"count": count}} if count != 1 else {}

@@ -241,3 +241,24 @@ def truth_of(words: Sequence[str]) -> Truth:
     if name in _COMPARES and left.isdecimal() and right.isdecimal():
         return bool(_COMPARES[name](int(left), int(right)))
     return None
+
+
+def doubts_of(branched: Sequence[str], missing: Sequence[str]) -> list[str]:
+    """What was assumed of conditions that only running a script would decide, for people.
+
+    Args:
+        branched: variables that they set; missing: variables that they ask for and nobody sets.
+
+    >>> doubts_of(["TP"], [])
+    ['set where a condition holds, taken as if it held: TP']
+    """
+    doubts = []
+    if branched:
+        names = ", ".join(branched[:12])
+        doubts.append(f"set where a condition holds, taken as if it held: {names}")
+    if missing:
+        doubts.append(
+            "conditions ask for variables that nobody sets, taken as empty: "
+            f"{', '.join(missing[:12])} (--env {missing[0]}=value)"
+        )
+    return doubts

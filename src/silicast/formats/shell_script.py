@@ -100,7 +100,7 @@ class Script:
         ['python', 'x.py', '--tp', '2', '--bf16']
         """
         reader = _ScriptReader({**of_slurm(text), **given}, frozenset(given))
-        reader.read(text)
+        reader.read(text.replace("\r\n", "\n"))  # or a backslash would not continue a line
         runs = {tuple(words): words for words in reader.expanded_runs()}
         return Script(
             reader.variables,

@@ -11,12 +11,13 @@ from pathlib import PurePosixPath
 from typing import final
 
 from silicast.formats.server_launches.launcher import Launcher, launchers
+from silicast.formats.shell_branches import doubts_of
 from silicast.formats.shell_options import script_in
 from silicast.formats.shell_script import Script
 
 _RELEASE = re.compile(r"(?:^|[:=@-])v?(\d+\.\d+(?:\.\d+)*(?:\.?(?:rc|post|dev)\d+)*)")
 _INSTALLED = re.compile(r"(vllm|sglang|tensorrt[-_]llm)(?:\[[^\]]*\])?==([\w.]+)")
-_ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(?!=)(.*)", re.DOTALL)
 _USES = re.compile(r"\$\{?([A-Za-z_]\w*)")
 _DOCKERS = frozenset(("docker", "podman", "nerdctl", "singularity", "apptainer", "enroot"))
 _CHAIN = frozenset(("&&", "||", ";", "|", "&"))
@@ -34,6 +35,7 @@ class ServerCommand:
         name: of the service or container; hints: further words that may tell its role.
         replicas: servers alike; devices: that it is given, 0 = not hints.
         device: a name of its devices; files: that stand beside it, by name.
+        doubts: what was assumed of its script, for people.
     """
 
     launcher: Launcher
@@ -48,6 +50,7 @@ class ServerCommand:
     devices: int = 0
     device: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
+    doubts: tuple[str, ...] = ()
 
 
 def command_in(words: Sequence[str]) -> ServerCommand | None:
@@ -111,6 +114,7 @@ def commands_of_script(text: str, given: Mapping[str, str]) -> tuple[list[Server
                 name=command.name or outer.name,
                 devices=command.devices or _visible(assigned) or outer.devices,
                 files=script.files,
+                doubts=tuple(doubts_of(script.branched, script.missing)),
             )
         )
     return commands, script

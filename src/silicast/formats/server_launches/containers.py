@@ -22,6 +22,7 @@ from silicast.formats.server_launches.commands import (
     starts_server,
 )
 from silicast.formats.server_launches.launcher import launchers
+from silicast.formats.shell_options import script_in
 from silicast.formats.yaml_file import parse_yaml
 
 _DOCUMENT = re.compile(r"^---[ \t]*(?:#.*)?$", re.MULTILINE)
@@ -103,7 +104,8 @@ def _walk(node: Any, above: _Above, given: Mapping[str, str]) -> Iterator[Server
     yield from _started(node, above, given)
     apart = isinstance(node.get("prefill"), dict) and "decode" not in node
     for name, each in node.items():
-        if isinstance(each, dict | list):
+        # tables x-... of compose are templates, which start nothing by themselves
+        if isinstance(each, dict | list) and not str(name).startswith("x-"):
             # who states prefill apart decodes in the rest
             role = ("decode",) if apart and name != "prefill" else ()
             inner = replace(above, names=(*above.names[-8:], *role, str(name)))
@@ -203,7 +205,13 @@ def _started(
         if stated or not starts_server(launcher):
             return
         words = [image, *words]
-    servers, _ = commands_of_script(quoted(words), environment)
+    if _is_shell(words) and words[-1] == (inner := script_in(words)):
+        # a script may set anew what the container has
+        text = f"{_assignments(above.environment)}\n{inner}"
+        outer = {n: v for n, v in given.items() if n not in above.environment}
+        servers, _ = commands_of_script(text, outer)
+    else:
+        servers, _ = commands_of_script(quoted(words), environment)
     for each in servers:
         hints = " ".join((*above.names[-6:], str(image)))
         yield replace(
@@ -224,6 +232,12 @@ def _started(
 _NO_NAMES = frozenset(
     ("containers", "spec", "template", "server", "main", "vllm", "sglang", "mainContainer")
 )
+
+
+def _assignments(variables: Mapping[str, str]) -> str:
+    """Lines of a shell that set variables."""
+    named = (name for name in variables if name.isidentifier() and name.isascii())
+    return "\n".join(f"{name}={shlex.quote(variables[name])}" for name in named)
 
 
 def _is_shell(words: Sequence[str]) -> bool:

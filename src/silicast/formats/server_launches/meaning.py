@@ -53,6 +53,7 @@ def server_of(
         f"--{short}: read as --{flag}, which alone begins so"
         for short, flag in given.abbreviated.items()
     ]
+    remarks += command.doubts
     values = {**given.values}
     closed_remarks(values, launcher, file, remarks)
     usual = {
@@ -125,7 +126,7 @@ def _model(fields: Fields, file: str, lookup: ModelLookup) -> tuple[str, ModelFa
     name = fields.text("model-path", default="")
     if not name:
         raise SilicastError(
-            "the command names no model", file=file, field="model", hint="--set model=NAME"
+            "the command names no model", file=file, field="model", hint="write it into the command"
         )
     named = fields.text("served-model-name", default="").split()
     for each in (name, name.rstrip("/").rpartition("/")[2], *named):

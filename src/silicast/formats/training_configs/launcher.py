@@ -9,6 +9,7 @@ from typing import Any
 from silicast.core.errors import SilicastError
 from silicast.formats.effects import Effects, effects_of
 from silicast.formats.fields import Fields
+from silicast.formats.shell_branches import doubts_of
 from silicast.formats.shell_options import options
 from silicast.formats.shell_script import Script, unresolved
 from silicast.formats.training_configs.megatron_switches import of_environment
@@ -32,16 +33,7 @@ def arguments_of(
         SilicastError: it starts several unlike runs, and none of them is chosen.
     """
     script = Script.parse(text, stated.variables)
-    remarks = []
-    if script.branched:
-        names = ", ".join(script.branched[:12])
-        remarks.append(f"set where a condition holds, taken as if it held: {names}")
-    if script.missing:
-        names = ", ".join(script.missing[:12])
-        remarks.append(
-            f"conditions ask for variables that nobody sets, taken as empty: {names} "
-            f"(--env {script.missing[0]}=value)"
-        )
+    remarks = doubts_of(script.branched, script.missing)
     remarks += [
         f"{name}: a loop gives it {', '.join(values[:6])} (--env {name}={values[0]})"
         for name, values in list(script.looped.items())[:6]

@@ -351,3 +351,65 @@ def test_options_that_are_read_are_those_of_the_engine(launcher: Launcher) -> No
         assert caught.value.kind != "not_yet", name
     unread = [n for n in engine.switches if n.isupper() and n not in reads.variables]
     assert not unread
+
+
+def test_lines_that_end_as_on_windows_continue(tmp_path: Path) -> None:
+    text = "TP=2\r\nvllm serve Qwen/Qwen3-8B \\\r\n  -tp $TP \\\r\n  --max-num-seqs 64\r\n"
+    (tmp_path / "launch.sh").write_bytes(text.encode())
+    scenario, _ = launched_servers(tmp_path / "launch.sh")
+    assert scenario["parallel"] == {"tp": 2}
+    assert scenario["engine"]["options"] == {"max_num_seqs": 64}
+
+
+def test_what_a_condition_may_set_is_remarked(tmp_path: Path) -> None:
+    text = "if [ $(nvidia-smi -L | wc -l) -ge 8 ]; then TP=4; fi\nvllm serve Qwen/Qwen3-8B -tp $TP"
+    scenario, remarks = read(tmp_path, text)
+    assert scenario["parallel"] == {"tp": 4}
+    assert "set where a condition holds, taken as if it held: TP" in remarks
+
+
+def test_a_package_with_its_release_is_no_variable(tmp_path: Path) -> None:
+    text = "uv run --with vllm==0.11.0 vllm serve Qwen/Qwen3-8B"
+    scenario, remarks = read(tmp_path, text)
+    assert scenario["engine"] == {"name": "vllm", "version": "0.11.0"}
+    assert not any("variables" in line for line in remarks)
+
+
+def test_a_script_in_a_container_sets_variables_over_those_of_the_container(tmp_path: Path) -> None:
+    text = """kind: Deployment
+spec:
+  template:
+    spec:
+      containers:
+      - image: lmsysorg/sglang:v0.5.3
+        command: ["/bin/bash", "-c"]
+        args:
+        - |
+          TP=4
+          export SEQS=$MOST
+          exec python3 -m sglang.launch_server --model-path $(MODEL) --tp $TP \\
+            --max-running-requests $SEQS
+        env:
+        - {name: MODEL, value: Qwen/Qwen3-8B}
+        - {name: TP, value: "2"}
+        - {name: MOST, value: "32"}
+"""
+    scenario, _ = read(tmp_path, text, "pod.yaml")
+    assert scenario["model"] == "Qwen/Qwen3-8B"
+    assert scenario["parallel"] == {"tp": 4}
+    assert scenario["engine"] == {
+        "name": "sglang", "version": "0.5.3", "options": {"max_running_requests": 32},
+    }  # fmt: skip
+
+
+def test_templates_of_compose_start_nothing(tmp_path: Path) -> None:
+    text = """x-common: &common
+  image: vllm/vllm-openai:v0.11.0
+services:
+  llm:
+    <<: *common
+    command: --model Qwen/Qwen3-8B -tp 2
+"""
+    scenario, _ = read(tmp_path, text, "compose.yaml")
+    assert (scenario["model"], scenario["parallel"]) == ("Qwen/Qwen3-8B", {"tp": 2})
+    assert scenario["engine"]["version"] == "0.11.0"
