@@ -201,7 +201,9 @@ def _started(
     if not words and launcher is None:
         return
     if launcher is not None and command_in(words) is None and not _is_shell(words):
-        stated = _words(node.get("entrypoint")) or ("args" in node and _words(node.get("command")))
+        # a pod's command stands in place of the image's program, compose's behind it
+        replaces = "args" in node or not _IN_PODS.isdisjoint(above.names)
+        stated = _words(node.get("entrypoint")) or (replaces and _words(node.get("command")))
         if stated or not starts_server(launcher):
             return
         words = [image, *words]
@@ -212,6 +214,7 @@ def _started(
         servers, _ = commands_of_script(text, outer)
     else:
         servers, _ = commands_of_script(quoted(words), environment)
+    unread = [f"variables are not read: {n}" for n in ("env_file", "envFrom") if node.get(n)]
     for each in servers:
         hints = " ".join((*above.names[-6:], str(image)))
         yield replace(
@@ -226,9 +229,11 @@ def _started(
             devices=each.devices or above.devices,
             device=above.device,
             files={**above.files, **each.files},
+            doubts=(*each.doubts, *unread),
         )
 
 
+_IN_PODS = frozenset(("containers", "initContainers"))
 _NO_NAMES = frozenset(
     ("containers", "spec", "template", "server", "main", "vllm", "sglang", "mainContainer")
 )

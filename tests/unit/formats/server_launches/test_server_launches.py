@@ -413,3 +413,33 @@ services:
     scenario, _ = read(tmp_path, text, "compose.yaml")
     assert (scenario["model"], scenario["parallel"]) == ("Qwen/Qwen3-8B", {"tp": 2})
     assert scenario["engine"]["version"] == "0.11.0"
+
+
+def test_the_command_of_a_pod_replaces_the_program_of_its_image(tmp_path: Path) -> None:
+    text = """kind: Deployment
+spec:
+  template:
+    spec:
+      initContainers:
+      - {name: load, image: "vllm/vllm-openai:v0.11.0", command: [hf, download, Qwen/Qwen3-8B]}
+      containers:
+      - name: server
+        image: vllm/vllm-openai:v0.11.0
+        args: [--model, Qwen/Qwen3-8B, --tensor-parallel-size, "2"]
+        envFrom: [{configMapRef: {name: settings}}]
+"""
+    scenario, remarks = read(tmp_path, text, "pod.yaml")
+    assert (scenario["model"], scenario["parallel"]) == ("Qwen/Qwen3-8B", {"tp": 2})
+    assert "variables are not read: envFrom" in remarks
+
+
+def test_the_command_of_a_service_follows_the_program_of_its_image(tmp_path: Path) -> None:
+    text = """services:
+  llm:
+    image: vllm/vllm-openai:v0.11.0
+    env_file: settings.env
+    command: [Qwen/Qwen3-8B, -tp, "2"]
+"""
+    scenario, remarks = read(tmp_path, text, "compose.yaml")
+    assert (scenario["model"], scenario["parallel"]) == ("Qwen/Qwen3-8B", {"tp": 2})
+    assert "variables are not read: env_file" in remarks
