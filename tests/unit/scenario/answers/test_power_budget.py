@@ -44,9 +44,10 @@ def test_candidates_that_may_draw_more_are_left_out_by_name() -> None:
 
 
 def test_a_single_fleet_above_it_is_refused() -> None:
-    with pytest.raises(SilicastError, match="1 devices may draw 700 W, more than 600 W") as refused:
+    with pytest.raises(SilicastError, match="1 device may draw 700 W, more than 600 W") as refused:
         asked({"max_power_w": 600})
     assert refused.value.field == "workload.search.max_power_w"
+    assert refused.value.hint == "limits.power_w of at most 600 W"
 
 
 def test_searched_counts_stay_within_it() -> None:
