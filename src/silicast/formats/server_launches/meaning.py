@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from silicast.core.errors import SilicastError, unsupported
+from silicast.core.naming import near
 from silicast.formats.effects import NOTHING, UNKNOWN, WIDENS, WIDER, effects_of
 from silicast.formats.fields import Fields, listed_names
 from silicast.formats.server_launches.arguments import Opener, arguments_of, known_flags
@@ -319,13 +320,24 @@ def _unused(fields: Fields, launcher: Launcher, options: Tree) -> list[str]:
             remarks.append(_not_used(effect, lines))
         else:
             version = f"{launcher.engine} {launcher.version}"
-            remarks.append(
-                f"no flag of {version}, would change {UNKNOWN}{WIDER}: {listed_names(lines)}"
-            )
+            told = listed_names([_with_nearest(line, known) for line in lines])
+            remarks.append(f"no flag of {version}, would change {UNKNOWN}{WIDER}: {told}")
         if effect in WIDENS or not effect:
             names = [line[2:].partition(" = ")[0] for line in lines]
             options.setdefault("unpriced", []).extend(names)
     return remarks
+
+
+def _with_nearest(line: str, known: Collection[str]) -> str:
+    """A flag that is not known, with the one that it is like.
+
+    >>> _with_nearest("--tensor-paralel-size = 2", ["max-model-len", "tensor-parallel-size"])
+    '--tensor-paralel-size = 2 (did you mean tensor-parallel-size?)'
+    >>> _with_nearest("--own", ["max-model-len"])
+    '--own'
+    """
+    hint = near(line[2:].partition(" = ")[0], sorted(known), 1)
+    return f"{line} ({hint})" if hint.startswith("did you mean") else line
 
 
 def _not_used(effect: str, lines: list[str]) -> str:
