@@ -35,9 +35,10 @@ def _needs(flag: str) -> None:
 
 def _limited(limit: str, command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     code = f"{limit}; from silicast.app.cli import main; raise SystemExit(main())"
+    # without bytecode: a limit of file sizes would cut that off too, for all who read it later
     return subprocess.run(
-        [sys.executable, "-c", code, *command.split()], capture_output=True, text=True, cwd=folder,
-        check=False,
+        [sys.executable, "-B", "-c", code, *command.split()], capture_output=True, text=True,
+        cwd=folder, check=False,
     )  # fmt: skip
 
 
