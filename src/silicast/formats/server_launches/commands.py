@@ -77,8 +77,8 @@ def command_in(words: Sequence[str]) -> ServerCommand | None:
     return None
 
 
-def commands_of_script(text: str, given: Mapping[str, str]) -> tuple[list[ServerCommand], Script]:
-    """Every server that a script starts, and the script.
+def commands_of_script(text: str, given: Mapping[str, str]) -> list[ServerCommand]:
+    """Every server that a script starts.
 
     Raises:
         SilicastError: kind "limit": variables grow beyond a limit.
@@ -117,7 +117,7 @@ def commands_of_script(text: str, given: Mapping[str, str]) -> tuple[list[Server
                 doubts=tuple(doubts_of(script.branched, script.missing)),
             )
         )
-    return commands, script
+    return commands
 
 
 def _around(command: ServerCommand, words: Sequence[str], script: Script) -> ServerCommand:

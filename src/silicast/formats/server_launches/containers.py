@@ -211,9 +211,9 @@ def _started(
         # a script may set anew what the container has
         text = f"{_assignments(above.environment)}\n{inner}"
         outer = {n: v for n, v in given.items() if n not in above.environment}
-        servers, _ = commands_of_script(text, outer)
+        servers = commands_of_script(text, outer)
     else:
-        servers, _ = commands_of_script(quoted(words), environment)
+        servers = commands_of_script(quoted(words), environment)
     unread = [f"variables are not read: {n}" for n in ("env_file", "envFrom") if node.get(n)]
     for each in servers:
         hints = " ".join((*above.names[-6:], str(image)))

@@ -162,7 +162,7 @@ def _commands(source: Source, variables: Mapping[str, str]) -> list[ServerComman
         text = "\n".join(line for kind, line in lines if kind == "ExecStart")
         pairs = [w.partition("=") for k, line in lines if k == "Environment" for w in split(line)]
         variables = {**{name: value for name, _, value in pairs}, **variables}
-    return commands_of_script(text, variables)[0]
+    return commands_of_script(text, variables)
 
 
 def _beside(path: Path) -> dict[str, str]:

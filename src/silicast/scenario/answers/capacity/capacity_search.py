@@ -403,10 +403,12 @@ class CapacitySearch:
         the objective together: the few requests of one draw tell little of a quantile.
         """
         clients, shown = int(bracket.carried), self._loads.requests
-        count = min(max(OF_MEANS // self._count(clients), DRAWS[0]), DRAWS[1])
-        draws = [self._drawn(self._loads, len(shown), 1 + number) for number in range(count)]
-        if draws[0].requests.has_lengths_of(shown):
+        first = self._drawn(self._loads, len(shown), 1)
+        if first.requests.has_lengths_of(shown):
             return bracket
+        count = min(max(OF_MEANS // self._count(clients), DRAWS[0]), DRAWS[1])
+        more = range(2, count + 1)
+        draws = [first, *(self._drawn(self._loads, len(shown), number) for number in more)]
         while clients > 1:
             runs = [draw.run_whole(draw.of_clients(clients)) for draw in draws]
             alone = sum(not self._objective.broken(run) for run in runs)
