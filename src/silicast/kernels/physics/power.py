@@ -226,12 +226,11 @@ def silicon(device: Device) -> Device:
 
 @lru_cache(maxsize=512)
 def rated_hz(device: Device) -> float:
-    """The clock that the law of energy counts for a device: it is of boards at their rated boost,
-    and says no more of what runs above it on the board as it was built.
+    """The clock that the law of energy counts for a device: it was fitted on boards at their rated
+    boost, so that the clock of a board without a limit counts as that, and others in proportion.
     """
-    clock_hz, built = top_hz(device), silicon(device)
-    boost_hz = built.clocks.boost_hz
-    return min(clock_hz, max(boost_hz, clock_hz * (boost_hz / top_hz(built))))
+    built = silicon(device)
+    return top_hz(device) * (built.clocks.boost_hz / top_hz(built))
 
 
 @lru_cache(maxsize=512)

@@ -129,8 +129,29 @@ def test_between_boost_and_the_top_only_what_runs_above_boost_is_held_back() -> 
     assert top_hz(middle) == 0.5 * (boost + top)
     assert top_hz(card.at_clock(2.0 * top)) == top
     assert top_hz(card.at_clock(0.9 * boost)) == 0.9 * boost
-    assert rated_hz(card) == rated_hz(middle) == pytest.approx(boost)
-    assert rated_hz(card.at_clock(0.9 * boost)) == 0.9 * boost
+
+
+def test_energy_counts_the_clock_of_a_board_without_a_limit_as_its_boost() -> None:
+    card = find_device("RTX 4090")
+    boost, top = card.clocks.boost_hz, top_hz(card)
+    assert rated_hz(card) == pytest.approx(boost)
+    for share in (0.95, 0.6):
+        assert rated_hz(card.at_clock(share * top)) == pytest.approx(share * boost)
+
+
+def test_one_watt_below_a_boards_limit_takes_little_of_the_clock() -> None:
+    """Watts of work that waits for memory fall with the clock from the top down: were they the same
+    from the top to boost, one watt would take all of that range.
+    """
+    card, model = find_device("RTX 5090").in_state("hot"), implementation_for("gemm", "simt")
+    assert model is not None
+    assert card.power_cap_w is not None
+    limited = replace(card, power_cap_w=card.power_cap_w - 1.0)
+    for rows in (1, 32):
+        op = Op.make("gemm", Variant("bf16"), m=rows, n=28_672, k=8192, batch=1)
+        held = model.estimates(OpBatch.from_ops([op]), limited)
+        assert held.clock_share is not None
+        assert float(held.clock_share[0]) > 0.97, rows
 
 
 def test_narrow_formats_cost_less_energy_an_operation() -> None:
