@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from silicast.app.api import Predicted, predict, refuse_unknown
+from silicast.app.api import Predicted, as_flags, predict, refuse_unknown
 from silicast.app.arguments import described
 
 
@@ -53,24 +53,14 @@ def recommend(
     >>> answer.why["recommendation"]["best"]["plan"]
     'tp 1 x 1'
     """
+    from silicast.app.flags import flags_of
     from silicast.app.recommending import names_of, recommend_scenario
     from silicast.app.serve_flags import ServeFlags
 
+    given = locals()
     refuse_unknown(recommend, fields)
-    requested = ServeFlags(
-        model=model,
-        device=device,
-        rate=rate,
-        trace=None if trace is None else Path(trace),
-        input_len=input_len,
-        output_len=output_len,
-        range_ratio=range_ratio,
-        slo=slo,
-        kv_dtype=kv_dtype,
-        seed=seed,
-        price=None if price is None else str(price),
-        price_where=price_where,
-    )
+    chosen_among = {"engine": None, "dtype": None}
+    requested = flags_of(ServeFlags, {**given, **as_flags(trace, price), **chosen_among})
     scenario = recommend_scenario(
         requested, gpus, names_of(engine, "engine"), names_of(dtype, "dtype"), vary
     )

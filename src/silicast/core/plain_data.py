@@ -162,6 +162,22 @@ def whole_number(text: str | float) -> float | int:
     return int(value) if value.is_integer() and abs(value) < EXACT else value
 
 
+def value_of_word(text: str) -> bool | int | float | str:
+    """A word of a command line, a cell of a table: a truth value, a number, or else its text.
+
+    >>> value_of_word("true"), value_of_word("8"), value_of_word("0.9"), value_of_word("8K")
+    (True, 8, 0.9, '8K')
+    """
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
 def with_whole_numbers(tree: Any) -> Any:
     """Plain data in which every number that is a whole one is written as such.
 
