@@ -12,8 +12,13 @@ from silicast.workflow.jobs import expanded
 from silicast.workflow.run import WorkflowRun, WorkflowTimes
 from silicast.workflow.scheduling.cluster import ClusterStation
 from silicast.workflow.scheduling.policies.sia import POWER
-from silicast.workflow.scheduling.policy import POLICIES, Allocation, ClusterJob, policy_of
-from silicast.workflow.scheduling.shares import best_shares
+from silicast.workflow.scheduling.policy import (
+    POLICIES,
+    Allocation,
+    ClusterJob,
+    best_shares,
+    policy_of,
+)
 from silicast.workflow.stages import WorkflowGraph, WorkflowStage
 from silicast.workflow.stations.servers import ServerStation
 

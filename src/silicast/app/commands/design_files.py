@@ -79,7 +79,7 @@ def import_(
 def map_layers(chip: str, file: str, sizes: Sequence[str], flags: MapFlags, at: Change) -> int:
     """Maps every layer of a file and shows them with their totals."""
     from silicast.accelerator.counting.layer_table import mapped_layers, workload_of
-    from silicast.accelerator.mapper.fusion_task import all_neighbours
+    from silicast.accelerator.mapper.fusion_search import all_neighbours
     from silicast.accelerator.mapper.task import whole_sizes
     from silicast.report.designs.design_layers import layers_card, layers_data
 
@@ -150,7 +150,7 @@ def map_pair(
     chip: str, op: str, sizes: Sequence[str], flags: MapFlags, at: Change, *, explains: bool = False
 ) -> int:
     """Maps an operation and the one that takes what it leaves, apart and tile by tile."""
-    from silicast.accelerator.mapper.fusion_task import fused_task
+    from silicast.accelerator.mapper.fusion_search import fused_task
     from silicast.report.designs.fusion import fused_card, fused_data, fused_traffic
 
     if flags.plot is not None or flags.density:
