@@ -10,6 +10,7 @@ import json
 import math
 import re
 import tomllib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -176,6 +177,22 @@ def value_of_word(text: str) -> bool | int | float | str:
         except ValueError:
             continue
     return text
+
+
+def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Values of nested tables by their dotted paths; of lists of tables by their numbers too.
+
+    >>> list(leaves({"a": {"b": [{"c": 1}]}, "d": [1, 2]}))
+    [('a.b[0].c', 1), ('d', [1, 2])]
+    """
+    if isinstance(tree, Mapping):
+        for name, value in tree.items():
+            yield from leaves(value, f"{path}.{name}" if path else str(name))
+    elif isinstance(tree, list) and tree and isinstance(tree[0], Mapping):
+        for index, value in enumerate(tree):
+            yield from leaves(value, f"{path}[{index}]")
+    else:
+        yield path, tree
 
 
 def with_whole_numbers(tree: Any) -> Any:
