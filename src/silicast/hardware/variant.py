@@ -1,7 +1,5 @@
 """A device described as another one with some fields changed: ``base = "H100"``.
 
-Tables that carry the name of a board of the catalog: that board, or one of their own.
-
 What was measured is known by the names of boards. A table whose numbers differ from those of the
 board whose name it carries describes another one: it gets a name of its own, so that nothing that
 was measured counts as measured on it.

@@ -37,12 +37,9 @@ def engine_card(engine: Engine) -> RenderableType:
     """All constants of an engine, each with its source."""
     table = FactSheet(f"{engine.name} {engine.version}")
     for path, value in leaves(msgspec.to_builtins(engine)):
+        if value in ("", None, []) or path.startswith(("sources", "aliases", "name", "version")):
+            continue
         told = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-        if (
-            told
-            and value is not None
-            and not path.startswith(("sources", "aliases", "name", "version"))
-        ):
-            table.add(path, told, source_of(engine.sources, path))
+        table.add(path, told, source_of(engine.sources, path))
     table.add("other names", ", ".join(engine.aliases) or "–")
     return table.rendered()

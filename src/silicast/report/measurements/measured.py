@@ -1,7 +1,4 @@
-"""Accuracy of predictions on a user's own measurements, as tables and as plain data.
-
-Claims about tools for people.
-"""
+"""Accuracy of predictions on a user's own measurements, as tables and as plain data; claims."""
 
 from __future__ import annotations
 
