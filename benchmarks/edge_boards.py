@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.few_samples import mean, spearman
+from benchmarks.few_samples import mean
 from lab.fit_edge_boards import Row, latencies_of, rows_of
+from lab.scorecard.figures import rank_correlation
 from lab.scorecard.suite import data_folder
 from silicast.core.calibrated import Blended
 from silicast.core.files import write_atomically
@@ -41,7 +42,7 @@ def score(predicted: Sequence[NpuLatency], rows: Sequence[Row], log_sd: float = 
     errors, logs = np.abs(ms / truth - 1.0), np.abs(np.log(truth / ms))
     widths = np.array([log_sd or each.log_sd for each in predicted])
     return {
-        "spearman": spearman(ms, truth),
+        "spearman": rank_correlation(ms, truth),
         "median_error_pct": 100 * float(np.median(errors)),
         "signed_median_pct": 100 * float(np.median(ms / truth - 1.0)),
         "within_10_pct": 100 * float(np.mean(errors < 0.1)),

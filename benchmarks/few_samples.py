@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from lab.fit_edge_spaces import group_of, read_table
+from lab.scorecard.figures import rank_correlation
 from lab.scorecard.suite import data_folder
 from silicast.core.files import write_atomically
 from silicast.core.numerics import F64
@@ -43,19 +44,6 @@ SAMPLES = (1, 3, 5, 20, 50, 200)
 CENTRAL = (0.1, 0.9)
 
 
-def ranks(values: F64) -> F64:
-    """Mean rank of each value, ties sharing theirs."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    result: F64 = (ends - (counts - 1) / 2.0)[inverse]
-    return result
-
-
-def spearman(one: F64, other: F64) -> float:
-    """Rank correlation."""
-    return float(np.corrcoef(ranks(one), ranks(other))[0, 1])
-
-
 class Target:
     """A device that is left out of a space's known ones with its relatives."""
 
@@ -75,8 +63,8 @@ class Target:
         errors = np.abs(predicted / self.latencies - 1.0)[kept]
         inner = kept & self.central
         figures = {
-            "spearman": spearman(predicted[kept], self.latencies[kept]),
-            "spearman_central": spearman(predicted[inner], self.latencies[inner]),
+            "spearman": rank_correlation(predicted[kept], self.latencies[kept]),
+            "spearman_central": rank_correlation(predicted[inner], self.latencies[inner]),
             "median_error_pct": 100 * float(np.median(errors)),
             "within_10_pct": 100 * float(np.mean(errors < 0.1)),
         }
@@ -105,7 +93,7 @@ class Target:
         usual = self.devices @ even_weights(self.groups)
         floor = self.score(self.floor, every)
         return {
-            "spearman": spearman(usual, self.latencies),
+            "spearman": rank_correlation(usual, self.latencies),
             "floor_spearman": floor["spearman"],
             "floor_median_error_pct": floor["median_error_pct"],
         }

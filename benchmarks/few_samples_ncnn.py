@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.few_samples import mean, spearman
+from benchmarks.few_samples import mean
+from lab.scorecard.figures import rank_correlation
 from lab.scorecard.suite import data_folder
 from lab.scorecard.tables import read_records
 from silicast.core.files import write_atomically
@@ -52,7 +53,7 @@ def score(predicted: F64, truth: F64, log_sd: float) -> dict[str, float]:
     errors = np.abs(predicted / truth - 1.0)
     inside = np.abs(np.log(truth / predicted)) < 1.645 * log_sd
     return {
-        "spearman": spearman(predicted, truth),
+        "spearman": rank_correlation(predicted, truth),
         "median_error_pct": 100 * float(np.median(errors)),
         "within_10_pct": 100 * float(np.mean(errors < 0.1)),
         "in_interval_pct": 100 * float(np.mean(inside)),
@@ -74,7 +75,7 @@ def main() -> None:
             blend = fit_blend(known[at], none[at], even_weights(groups), times[index, at])
             predicted = blend.predict(known[rest], none[rest])
             draws.append(score(predicted, times[index, rest], blend.log_sd))
-        usual = spearman(known @ even_weights(groups), times[index])
+        usual = rank_correlation(known @ even_weights(groups), times[index])
         label = f"{device}{', GPU' if on_gpu else ''}"
         devices[label] = {**mean(draws), "no_sample_spearman": round(usual, 4)}
     results = {

@@ -25,8 +25,7 @@ from typing import Any
 import numpy as np
 
 from silicast.core.numerics import F64
-from silicast.exploration.pruning import prune
-from silicast.exploration.racing import race
+from silicast.exploration.racing import prune, race
 
 OUT = Path(__file__).parent / "results" / "racing.json"
 REQUESTS = 100

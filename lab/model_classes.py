@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from silicast.workload.families.family import ModelFamily, ValueRule, families
-from silicast.workload.models.class_defaults import CLASSES
+from silicast.workload.models.huggingface import CLASSES
 
 
 def class_values(source: str) -> Iterator[tuple[str, dict[str, bool | int | str]]]:

@@ -172,9 +172,8 @@ def ranks(values: F64) -> F64:
     >>> ranks(np.array([3.0, 1.0, 3.0, 2.0])).tolist()
     [2.5, 0.0, 2.5, 1.0]
     """
-    below = (values[:, None] > values).sum(axis=1)
-    same = (values[:, None] == values).sum(axis=1)
-    ranks: F64 = below + (same - 1) / 2.0
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: F64 = (np.cumsum(counts) - (counts + 1) / 2.0)[inverse]
     return ranks
 
 

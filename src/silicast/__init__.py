@@ -13,8 +13,6 @@ _MODULES = {
     "silicast.core.errors": ("SilicastError",),
     "silicast.app.api": ("Predicted", "StaticBatchTimes", "infer", "predict"),
     "silicast.app.api_deployment": ("CompiledDeployment", "deployment", "step_predictor"),
-    "silicast.app.api_design": ("design_environment",),
-    "silicast.app.api_local": ("fits",),
     "silicast.app.api_many": (
         "Row",
         "Table",
@@ -25,8 +23,7 @@ _MODULES = {
         "sweep",
         "train",
     ),
-    "silicast.app.api_networks": ("nas",),
-    "silicast.app.api_recommend": ("recommend",),
+    "silicast.app.api_searches": ("design_environment", "fits", "nas", "recommend"),
     "silicast.app.api_tuning": ("diagnose", "tune"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
@@ -34,11 +31,8 @@ _HOME = {name: module for module, names in _MODULES.items() for name in names}
 if TYPE_CHECKING:
     from silicast.app.api import Predicted, StaticBatchTimes, infer, predict
     from silicast.app.api_deployment import CompiledDeployment, deployment, step_predictor
-    from silicast.app.api_design import design_environment
-    from silicast.app.api_local import fits
     from silicast.app.api_many import Row, Table, capacity, compare, explain, serve, sweep, train
-    from silicast.app.api_networks import nas
-    from silicast.app.api_recommend import recommend
+    from silicast.app.api_searches import design_environment, fits, nas, recommend
     from silicast.app.api_tuning import diagnose, tune
     from silicast.core.errors import SilicastError
 

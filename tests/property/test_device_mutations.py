@@ -6,7 +6,6 @@ import copy
 import math
 import re
 import tomllib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_from
 from silicast.hardware.check import check_device
 from silicast.hardware.device import Device
+from silicast.hardware.device_file import numbers_of
 from silicast.hardware.index import DEVICES
 from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import Op, OpBatch
@@ -29,19 +29,7 @@ def _read(name: str) -> dict[str, Any]:
     return tomllib.loads((DEVICES / f"{name}.toml").read_text(encoding="utf-8"))
 
 
-def _numbers(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
-    if isinstance(value, dict):
-        for name, item in value.items():
-            if name != "sources":
-                yield from _numbers(item, f"{path}.{name}" if path else name)
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _numbers(item, f"{path}[{index}]")
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        yield path, value
-
-
-CASES = [(name, path) for name in FILES for path, _ in _numbers(_read(name))]
+CASES = [(name, path) for name in FILES for path, _ in numbers_of(_read(name))]
 
 
 def _bent(name: str, path: str, value: Any) -> dict[str, Any]:
@@ -55,7 +43,7 @@ def _bent(name: str, path: str, value: Any) -> dict[str, Any]:
 
 
 def _value(name: str, path: str) -> float:
-    return dict(_numbers(_read(name)))[path]
+    return dict(numbers_of(_read(name)))[path]
 
 
 def _error(data: dict[str, Any]) -> SilicastError | None:
@@ -133,7 +121,7 @@ def test_bytes_for_gigabytes_are_recognised(name: str) -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_every_table_refuses_what_it_does_not_know(name: str) -> None:
     """A misspelt field is answered with the right one of its own table."""
-    for path, value in _numbers(_read(name)):
+    for path, value in numbers_of(_read(name)):
         position, _, field = path.rpartition(".")
         if not position or position.endswith("pipes") or ".pipes." in path or "[" in field:
             continue
@@ -146,6 +134,6 @@ def test_every_table_refuses_what_it_does_not_know(name: str) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_battery_reports_the_same_field(name: str) -> None:
-    for path, value in _numbers(_read(name)):
+    for path, value in numbers_of(_read(name)):
         problems = check_device(_bent(name, path, -value))
         assert path in [problem.field for problem in problems]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import statistics
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +22,7 @@ from silicast.accelerator.design.die_cost import (
 from silicast.accelerator.design.technology import (
     NodeScaling,
     area_factor,
+    cmos,
     leak_factor,
     node_energy_factor,
     voltage_energy_factor,
@@ -124,3 +128,17 @@ def test_leakage_lies_between_the_first_and_the_third_power_of_voltage(ratio: fl
     found = leak_factor(7, 7, 0.9, 0.9 * ratio)
     assert found.estimate == pytest.approx(ratio**2)
     assert (found.p05, found.p95) == pytest.approx(tuple(sorted((ratio, ratio**3))))
+
+
+@pytest.mark.parametrize("kind", ["logic", "sram"])
+def test_the_interval_between_nodes_is_the_spread_of_the_table_s_operations(kind: str) -> None:
+    table = cmos().energy[0]
+    coarse, fine = table.nodes_nm
+    steps = math.log(coarse / fine)
+    pairs = (table.logic if kind == "logic" else table.sram).values()
+    exponents = [math.log(before / after) / steps for before, after in pairs]
+    mean, spread = statistics.mean(exponents), statistics.stdev(exponents)
+    factor = node_energy_factor(kind, coarse, fine)  # type: ignore[arg-type]
+    assert factor.estimate == pytest.approx(math.exp(-mean * steps))
+    assert factor.p05 == pytest.approx(math.exp(-(mean + 1.645 * spread) * steps), rel=1e-6)
+    assert factor.p95 == pytest.approx(math.exp(-max(mean - 1.645 * spread, 0.0) * steps), rel=1e-6)

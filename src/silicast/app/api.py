@@ -314,6 +314,14 @@ def plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
+def as_flags(trace: str | Path | None, price: float | str | None) -> dict[str, Any]:
+    """Arguments that commands take as another type."""
+    return {
+        "trace": None if trace is None else Path(trace),
+        "price": None if price is None else str(price),
+    }
+
+
 def frame(rows: list[dict[str, Any]]) -> Any:
     """Rows as a data frame of pandas.
 

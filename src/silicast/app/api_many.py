@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from silicast.app.api import Predicted, frame, plain, predict, refuse_unknown
+from silicast.app.api import Predicted, as_flags, frame, plain, predict, refuse_unknown
 from silicast.app.arguments import described
 from silicast.core.errors import SilicastError
 from silicast.scenario.answer import Answer, Belief
@@ -65,18 +65,13 @@ def serve(
     >>> 0 < found["ttft_p50_ms"] < found["e2e_p50_ms"]
     True
     """
+    from silicast.app.flags import Degrees, flags_of
     from silicast.app.serve_flags import ServeFlags, serving_scenario
 
+    given = locals()
     refuse_unknown(serve, fields)
-    requested = ServeFlags(
-        model=model, device=device, rate=rate, concurrency=concurrency,
-        trace=None if trace is None else Path(trace), input_len=input_len, output_len=output_len,
-        requests=requests, range_ratio=range_ratio, arrival=arrival, prefix_share=prefix_share,
-        slo=slo, engine=engine, dtype=dtype,
-        kv_dtype=kv_dtype, power_w=power_w, replicas=replicas, seed=seed,
-        price=None if price is None else str(price), price_where=price_where,
-    )  # fmt: skip
-    degrees = _given(tp=tp, pp=pp, ep=ep, attention_dp=attention_dp)
+    requested = flags_of(ServeFlags, {**given, **as_flags(trace, price)})
+    degrees = flags_of(Degrees, given).given
     return predict({**serving_scenario(requested, degrees), **fields})
 
 
@@ -121,24 +116,12 @@ def capacity(
     True
     """
     from silicast.app.commands.capacity import capacity_scenario
+    from silicast.app.flags import Degrees, flags_of
     from silicast.app.serve_flags import ServeFlags
 
+    given = locals()
     refuse_unknown(capacity, fields)
-    requested = ServeFlags(
-        model=model,
-        device=device,
-        rate=rate,
-        input_len=input_len,
-        output_len=output_len,
-        requests=requests,
-        slo=slo,
-        engine=engine,
-        dtype=dtype,
-        kv_dtype=kv_dtype,
-        replicas=replicas,
-        seed=seed,
-    )
-    degrees = _given(tp=tp, pp=pp, ep=ep, attention_dp=attention_dp)
+    requested, degrees = flags_of(ServeFlags, given), flags_of(Degrees, given).given
     return predict({**capacity_scenario(requested, degrees, max_gpus, users=users), **fields})
 
 
@@ -178,24 +161,12 @@ def train(
     >>> found["step_time_s"] > 0
     True
     """
+    from silicast.app.flags import flags_of
     from silicast.app.train_flags import TrainDegrees, TrainFlags, training_scenario
 
+    given = locals()
     refuse_unknown(train, fields)
-    requested = TrainFlags(
-        model=model,
-        device=device,
-        gpus=gpus,
-        seq_len=seq_len,
-        global_batch=global_batch,
-        micro_batch=micro_batch,
-        engine=engine,
-        dtype=dtype,
-        optimizer=optimizer,
-        network=network,
-        gpus_per_node=gpus_per_node,
-        power_w=power_w,
-    )
-    degrees = TrainDegrees(tp=tp, pp=pp, dp=dp, cp=cp, ep=ep, zero=zero)
+    requested, degrees = flags_of(TrainFlags, given), flags_of(TrainDegrees, given)
     return predict({**training_scenario(requested, degrees), **fields})
 
 
@@ -224,8 +195,12 @@ def explain(
     >>> sorted(part["name"] for part in found.why["parts"])
     ['decode', 'prefill']
     """
+    from silicast.app.flags import BatchFlags, Degrees, flags_of, inference_scenario
+
+    given = locals()
     refuse_unknown(explain, fields)
-    tree = _batch(model, device, batch, input_len, output_len, _given(tp=tp, pp=pp))
+    degrees = flags_of(Degrees, given).given
+    tree = inference_scenario(flags_of(BatchFlags, given), degrees, device)
     return predict({"why": "full", **tree, **fields})
 
 
@@ -364,14 +339,16 @@ def compare(
     ['h100', 'l4']
     """
     from silicast.app.comparing import candidates, demand_of
+    from silicast.app.flags import BatchFlags, Degrees, flags_of, inference_scenario
     from silicast.report.tasks.comparison import in_order, sort_word
 
+    given = locals()
     refuse_unknown(compare, fields)
     names = device.split(",") if isinstance(device, str) else plain(list(device))
     names = [name.strip() for name in names if name.strip()]
     if not names:
         raise SilicastError("names no device", field="device", hint='for example ["a100", "h100"]')
-    tree = plain({**_batch(model, names[0], batch, input_len, output_len, {}), **fields})
+    tree = plain({**inference_scenario(flags_of(BatchFlags, given), {}, names[0]), **fields})
     if isinstance(price, Mapping):
         price = ",".join(f"{name}={each}" for name, each in price.items())
     demand = demand_of(users, tokens_per_user, batch)
@@ -380,7 +357,7 @@ def compare(
         candidates(
             tree,
             names,
-            [_given(tp=tp, pp=pp)],
+            [flags_of(Degrees, given).given],
             demand,
             prices,
             None,
@@ -507,21 +484,3 @@ def scenario(*, task: str, **fields: Any) -> dict[str, Any]:
         if values:
             scenario[table] = {**scenario.get(table, {}), **values}
     return scenario
-
-
-def _batch(
-    model: str,
-    device: str,
-    batch: int,
-    input_len: int | None,
-    output_len: int | None,
-    degrees: dict[str, int],
-) -> dict[str, Any]:
-    from silicast.app.flags import BatchFlags, inference_scenario
-
-    requested = BatchFlags(model=model, batch=batch, input_len=input_len, output_len=output_len)
-    return inference_scenario(requested, degrees, device)
-
-
-def _given(**values: int | None) -> dict[str, int]:
-    return {name: value for name, value in values.items() if value is not None}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, final
+from typing import Annotated, Any, TypeVar, final
 
 from cyclopts import Parameter, validators
 
 from silicast.app.arguments import described, placed
 from silicast.core.errors import SilicastError
+from silicast.core.plain_data import value_of_word
 
 Json = Annotated[bool, Parameter(name="--json", negative="", show_default=False)]
 
@@ -19,9 +21,24 @@ Calibrations = Annotated[list[Path] | None, Parameter(name="--calibration", nega
 
 Count = Annotated[int, Parameter(validator=validators.Number(gte=1))]
 
+F = TypeVar("F")
+
 LENGTHS = ("q_lens", "kv_lens")
 """Fields of a kernel that are lists, even of one."""
 PLAN_DEGREES = ("tp", "pp", "dp", "ep", "cp", "attention_dp")
+
+
+def flags_of(kind: type[F], arguments: Mapping[str, Any]) -> F:
+    """Flags of a command from the arguments of the Python function that does the same.
+
+    Args:
+        arguments: by name; those that are None or no flags of this kind are left out.
+
+    >>> flags_of(Degrees, {"model": "Llama-3.1-8B", "tp": 2, "pp": None})
+    Degrees(tp=2, pp=None, ep=None, attention_dp=None)
+    """
+    names: Mapping[str, Any] = kind.__dataclass_fields__  # type: ignore[attr-defined]
+    return kind(**{n: value for n, value in arguments.items() if n in names and value is not None})
 
 
 @final
@@ -193,11 +210,4 @@ def _value(text: str) -> Any:
         return [_value(part.strip()) for part in inner.split(",")] if inner else []
     if "," in text:
         return [_value(part) for part in text.removesuffix(",").split(",")]
-    if text in {"true", "false"}:
-        return text == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    return value_of_word(text)

@@ -8,6 +8,7 @@ from typing import Any
 from silicast.app.serve_flags import ServeFlags, serving_scenario
 from silicast.app.slo_flag import EXAMPLE, FLAG
 from silicast.core.errors import SilicastError
+from silicast.core.plain_data import value_of_word
 
 VARY = "--vary"
 
@@ -80,19 +81,8 @@ def varied_fields(texts: Sequence[str]) -> dict[str, list[Any]]:
         if not words.strip():
             hint = f"for example {field}=64,256"
             raise SilicastError(f"{field} has no values", field=VARY, hint=hint)
-        fields[field] = [_value(word) for word in names_of(words, VARY)]
+        fields[field] = [value_of_word(word) for word in names_of(words, VARY)]
     return fields
-
-
-def _value(word: str) -> Any:
-    """A number, true, false, or the word itself."""
-    import msgspec
-
-    try:
-        value = msgspec.json.decode(word)
-    except msgspec.DecodeError:
-        return word
-    return value if isinstance(value, bool | int | float) else word
 
 
 def names_of(text: str | None, field: str) -> list[str]:

@@ -10,6 +10,7 @@ import json
 import math
 import re
 import tomllib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -160,6 +161,38 @@ def whole_number(text: str | float) -> float | int:
     """
     value = float(text)
     return int(value) if value.is_integer() and abs(value) < EXACT else value
+
+
+def value_of_word(text: str) -> bool | int | float | str:
+    """A word of a command line, a cell of a table: a truth value, a number, or else its text.
+
+    >>> value_of_word("true"), value_of_word("8"), value_of_word("0.9"), value_of_word("8K")
+    (True, 8, 0.9, '8K')
+    """
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Values of nested tables by their dotted paths; of lists of tables by their numbers too.
+
+    >>> list(leaves({"a": {"b": [{"c": 1}]}, "d": [1, 2]}))
+    [('a.b[0].c', 1), ('d', [1, 2])]
+    """
+    if isinstance(tree, Mapping):
+        for name, value in tree.items():
+            yield from leaves(value, f"{path}.{name}" if path else str(name))
+    elif isinstance(tree, list) and tree and isinstance(tree[0], Mapping):
+        for index, value in enumerate(tree):
+            yield from leaves(value, f"{path}[{index}]")
+    else:
+        yield path, tree
 
 
 def with_whole_numbers(tree: Any) -> Any:

@@ -1,14 +1,21 @@
-"""Races: many candidates are simulated a few times, fewer of them more often, until one is left.
+"""Searches among candidates that are dear to evaluate: by races, or by physical bounds.
+
+Races: many candidates are simulated a few times, fewer of them more often, until one is left.
 
 All candidates of a round see the same random numbers, so that differences between them are much
 better known than their values. Half of them are dropped each round (successive halving, Karnin et
 al. 2013) and those that stay get twice as many simulations. A dropped candidate may be the best:
 how probable that is follows from its differences to the leader, whose mean has a Student
 distribution; the race states it.
+
+Bounds: what a physical bound rules out is left out, which cannot lose the optimum. Candidates are
+evaluated in the order of their bounds, a few at a time. When the next bound is no better than the
+best value so far, nothing that is left can be better.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, final
@@ -112,3 +119,47 @@ def _better(differences: F64) -> F64:
         steps = np.where(errors > 0.0, means / errors, np.inf)
     result[can] = 1.0 - np.searchsorted(drawn, steps, side="right") / DRAWS
     return result
+
+
+Evaluate = Callable[[Sequence[int]], Sequence[float]]
+"""Candidates -> what is to be small; inf = it cannot be."""
+
+
+@final
+@dataclass(frozen=True)
+class PruneResult:
+    """The end of a search.
+
+    Attributes:
+        values: candidate -> its value, of those that were evaluated.
+        pruned: those that their bounds ruled out.
+    """
+
+    values: dict[int, float]
+    pruned: tuple[int, ...]
+
+    @property
+    def order(self) -> list[int]:
+        """Evaluated candidates, the best first; of equals the first."""
+        return sorted(self.values, key=lambda candidate: (self.values[candidate], candidate))
+
+
+def prune(bounds: Sequence[float], evaluate: Evaluate, together: int = 1) -> PruneResult:
+    """Finds the candidate with the least value.
+
+    Args:
+        bounds: below which no value is; -inf = not known.
+        together: how many are evaluated at a time, as there are processes.
+
+    >>> prune([3.0, 1.0, 2.0], lambda some: [[9.0, 2.5, 4.0][candidate] for candidate in some])
+    PruneResult(values={1: 2.5, 2: 4.0}, pruned=(0,))
+    """
+    order = sorted(range(len(bounds)), key=lambda candidate: (bounds[candidate], candidate))
+    values: dict[int, float] = {}
+    best = math.inf
+    while order and (bounds[order[0]] < best or math.isinf(best)):
+        some = [x for x in order[:together] if bounds[x] < best or math.isinf(best)]
+        values |= zip(some, evaluate(some), strict=True)
+        order = order[len(some) :]
+        best = min(values.values())
+    return PruneResult(values, tuple(sorted(order)))

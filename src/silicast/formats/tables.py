@@ -15,7 +15,7 @@ import msgspec
 from silicast.core.errors import SilicastError, over_limit
 from silicast.core.files import opened_file, read_errors
 from silicast.core.packages import missing_package
-from silicast.core.plain_data import check_keys
+from silicast.core.plain_data import check_keys, value_of_word
 
 MAX_ROWS = 2_000_000
 """Rows that are read as a whole; those that are read one by one are not limited here."""
@@ -231,12 +231,7 @@ def _value(text: str) -> Any:
     lowered = text.casefold()
     if lowered in ("true", "false"):
         return lowered == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return listed(text) if text.startswith("[") else text
+    return listed(text) if text.startswith("[") else value_of_word(text)
 
 
 def listed(text: str | None) -> Any:

@@ -119,7 +119,7 @@ def device_from(data: Mapping[str, Any], *, file: str = "") -> Device:
     if (provider := reader_of(completed)) is not None:
         device: Device = provider.read()(completed, file)
         return device
-    from silicast.hardware.namesake import unchanged, unless_changed
+    from silicast.hardware.variant import unchanged, unless_changed
 
     names, base = device_names(), str(data.get("base", ""))
     stated = _described(completed, file)

@@ -73,7 +73,7 @@ def numbers_of(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
             yield from numbers_of(getattr(value, name), f"{path}.{name}" if path else name)
     elif isinstance(value, Mapping):
         for name, item in value.items():
-            yield from numbers_of(item, f"{path}.{name}")
+            yield from numbers_of(item, f"{path}.{name}" if path else str(name))
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from numbers_of(item, f"{path}[{index}]")

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 from msgspec import Struct, structs
@@ -138,6 +138,25 @@ class KernelTimes(Struct, frozen=True):
     calibrated: F64 | None = None
     scaled: F64 | None = None
     clock_share: F64 | None = None
+
+    def corrected(self, estimate_s: F64, log_sd: F64, **changes: Any) -> KernelTimes:
+        """The times with another estimate, not below the bound, and an error of its own alone.
+
+        Args:
+            log_sd: standard deviation of the estimate's logarithm.
+            changes: further attributes.
+        """
+        estimate_s = np.maximum(estimate_s, self.bound_s)
+        spread = exp_fixed(Z90 * log_sd)
+        return structs.replace(
+            self,
+            estimate_s=estimate_s,
+            p05_s=np.maximum(estimate_s / spread, self.bound_s),
+            p95_s=estimate_s * spread,
+            shared_log_sd={},
+            independent_log_sd=log_sd,
+            **changes,
+        )
 
     def tiers(self) -> list[Tier]:
         """The tier of each row: the best whose correction had any weight."""

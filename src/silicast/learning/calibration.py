@@ -14,13 +14,11 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from msgspec import structs
 
 from silicast import __version__
 from silicast.core.calibration import AGAIN, Calibration, Offset, Repeat, TreeCorrection
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, exp_fixed
-from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.kernels.check import op_at
 from silicast.kernels.implementation import Implementation, KernelTimes
@@ -178,17 +176,8 @@ class Calibrator:
         if not self.applies_to(model.family, batch.variant.dtype):
             return times
         change = self.change(times, model, batch, device)
-        estimate = np.maximum(times.estimate_s * exp_fixed(change.log_ratio), times.bound_s)
-        spread = exp_fixed(Z90 * change.log_sd)
-        return structs.replace(
-            times,
-            estimate_s=estimate,
-            p05_s=np.maximum(estimate / spread, times.bound_s),
-            p95_s=estimate * spread,
-            shared_log_sd={},
-            independent_log_sd=change.log_sd,
-            calibrated=change.weight,
-        )
+        estimate = times.estimate_s * exp_fixed(change.log_ratio)
+        return times.corrected(estimate, change.log_sd, calibrated=change.weight)
 
 
 def _tells_ground(name: str) -> bool:

@@ -14,8 +14,7 @@ from msgspec import structs
 
 from silicast.core.dtypes import Recipe, recipe_for
 from silicast.core.errors import unmodelled
-from silicast.core.numerics import F64, exp_fixed
-from silicast.core.prediction import Z90
+from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.configuration import Configuration, kinds, of_pairs
 from silicast.kernels.execution_models.loop_times import FORMAT, scheduled_s
@@ -69,15 +68,9 @@ def configured_times(model: Implementation, batch: OpBatch, device: Device) -> K
 
 def _told(usual: KernelTimes, one: Configuration, seconds: F64, log_sd: float) -> KernelTimes:
     """The usual times with those of a configuration in their place."""
-    seconds = np.maximum(seconds, usual.bound_s)
-    spread = exp_fixed(np.full_like(seconds, Z90 * log_sd))
-    return structs.replace(
-        usual,
-        estimate_s=seconds,
-        p05_s=np.maximum(seconds / spread, usual.bound_s),
-        p95_s=seconds * spread,
-        shared_log_sd={},
-        independent_log_sd=np.full_like(seconds, log_sd),
+    return usual.corrected(
+        seconds,
+        np.full_like(seconds, log_sd),
         learned=np.ones_like(seconds),
         analytic_s=None,
         clock_share=None,

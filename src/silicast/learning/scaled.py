@@ -15,10 +15,8 @@ from __future__ import annotations
 from typing import final
 
 import numpy as np
-from msgspec import structs
 
 from silicast.core.numerics import F64, exp_fixed
-from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Implementation, KernelTimes
 from silicast.kernels.physics.constants import load_physics
@@ -70,24 +68,14 @@ class ScaledCalibrator:
         there = result(model, batch, self.have)
         change = self.calibrator.change(there, model, batch, self.have)
         share = usual * change.weight * alike(there.analysis, times.analysis)
-        estimate = np.maximum(times.estimate_s * exp_fixed(share * change.log_ratio), times.bound_s)
-
+        estimate = times.estimate_s * exp_fixed(share * change.log_ratio)
         before = np.sqrt(
             times.independent_log_sd * times.independent_log_sd
             + sum(value * value for value in times.shared_log_sd.values())
         )
         after = np.sqrt(change.log_sd * change.log_sd + usual_sd * usual_sd)
         current = np.minimum(before, np.sqrt(_mixed(share, after, before)))
-        spread = exp_fixed(Z90 * current)
-        return structs.replace(
-            times,
-            estimate_s=estimate,
-            p05_s=np.maximum(estimate / spread, times.bound_s),
-            p95_s=estimate * spread,
-            shared_log_sd={},
-            independent_log_sd=current,
-            scaled=change.weight,
-        )
+        return times.corrected(estimate, current, scaled=change.weight)
 
     def _carried(self, device: Device) -> tuple[float, float]:
         """The share that carries over to kernels that are wholly alike, and the sd it leaves."""

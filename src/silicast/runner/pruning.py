@@ -13,7 +13,7 @@ from silicast.core.errors import SilicastError
 from silicast.core.metrics import METRICS, metric_of
 from silicast.core.naming import near
 from silicast.exploration.belonging import sign_of
-from silicast.exploration.pruning import prune
+from silicast.exploration.racing import prune
 from silicast.exploration.scenario_space import ScenarioPoint
 from silicast.runner.points import PointCase, PointKeys
 from silicast.runner.results import stored_rows

@@ -14,6 +14,7 @@ import msgspec
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.files import writing
 from silicast.core.naming import near
+from silicast.core.plain_data import value_of_word
 from silicast.formats.table_writer import check_ending, pyarrow_for
 from silicast.runner.points import PointCase
 from silicast.runner.replies import replies
@@ -60,7 +61,7 @@ class Condition:
                 hint=f"for example device=h100; comparisons are {', '.join(COMPARISONS)}",
             )
         name, comparison, value = match.groups()
-        return Condition(name, comparison, _value(value))
+        return Condition(name, comparison, value_of_word(value))
 
     def keeps(self, value: Any) -> bool:
         """Whether a value keeps it; one of another kind does not."""
@@ -303,14 +304,3 @@ def _order(value: Any) -> tuple[int, Any]:
     if value is None:
         return 0, 0
     return (2, value) if isinstance(value, str) else (1, value)
-
-
-def _value(text: str) -> Any:
-    if text in ("true", "false"):
-        return text == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text

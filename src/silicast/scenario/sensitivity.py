@@ -12,6 +12,7 @@ from silicast.core.decode import fields_of
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.naming import near
 from silicast.hardware.catalog import with_base
+from silicast.hardware.device_file import numbers_of
 from silicast.scenario.answer import Reply
 from silicast.scenario.run import reply_to
 from silicast.scenario.schema import RawScenario
@@ -109,7 +110,7 @@ def _changed(tree: Tree, path: str, share: float) -> tuple[Tree, float, float]:
         raise unknown_name(
             f"{path}: neither a field of scenarios nor of the device",
             FLAG,
-            near(path, _numbers_of(described)),
+            near(path, [name for name, _ in numbers_of(described) if "[" not in name]),
         )
     before = _number(value, path, "is no number")
     after = _scaled(before, share, path)
@@ -120,17 +121,6 @@ def _at(table: Any, path: str) -> Any:
     for step in path.split("."):
         table = table.get(step) if isinstance(table, Mapping) else None
     return table
-
-
-def _numbers_of(table: Mapping[str, Any], above: str = "") -> list[str]:
-    """Paths of all numbers in a table of tables."""
-    paths = []
-    for name, value in table.items():
-        if isinstance(value, Mapping):
-            paths += _numbers_of(value, f"{above}{name}.")
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            paths.append(f"{above}{name}")
-    return paths
 
 
 def _number(value: Any, path: str, message: str) -> float:

@@ -24,12 +24,12 @@ from typing import Any, final
 
 from silicast.core.errors import SilicastError
 from silicast.core.hashing import content_hash
+from silicast.core.prediction import Z90
 from silicast.measurement.calibrating.scoring import Scored, scored
 from silicast.measurement.records.cases import KERNELS, Case
 from silicast.measurement.records.dataset import read_dataset
 from silicast.validation.measured import cases_of
 
-Z95 = 1.6448536269514722
 ALPHA = 0.01
 """Chance of a false alarm of a cell, however many rows come."""
 TOLERANCE = 0.03
@@ -165,14 +165,14 @@ def tested_cell(
         key=lambda row: content_hash([row.case.identity, row.case.number]),
     )
     ratios = [math.log(row.case.measured / row.estimate) for row in answered]
-    sds = [max(math.log(row.p95 / row.p05) / (2.0 * Z95), NARROWEST) for row in answered]
+    sds = [max(math.log(row.p95 / row.p05) / (2.0 * Z90), NARROWEST) for row in answered]
     margins = [
-        math.log1p(tolerance) if row.tier == "calibrated" else max(Z95 * sd, math.log1p(tolerance))
+        math.log1p(tolerance) if row.tier == "calibrated" else max(Z90 * sd, math.log1p(tolerance))
         for row, sd in zip(answered, sds, strict=True)
     ]
     fired, evidence = sequential_test(ratios, sds, margins, alpha)
     middle, spread = _middle(ratios)
-    half = Z95 * 1.2533 * spread / math.sqrt(max(len(ratios), 1))
+    half = Z90 * 1.2533 * spread / math.sqrt(max(len(ratios), 1))
     farthest = sorted(zip(ratios, answered, strict=True), key=lambda pair: -abs(pair[0]))
     return CellDrift(
         *key,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from silicast.accelerator.counting.layer_table import mapped_layers, workload_of
-from silicast.accelerator.mapper.fusion_task import fused_task
+from silicast.accelerator.mapper.fusion_search import fused_task
 from silicast.accelerator.mapper.task import as_stated
 from silicast.app.cli import main
 from silicast.app.process_flags import ProcessFlags

@@ -12,6 +12,7 @@ from silicast.exploration.belonging import (
     UncertainPoint,
     belonging,
     best_probability,
+    drawn_metrics,
     expected_worth,
     meeting,
 )
@@ -81,3 +82,22 @@ def test_a_point_is_worth_its_rate_in_the_share_of_draws_that_keep_the_limit() -
     times = [UncertainPoint({"ttft_p99_ms": Quantity.exact(ms)}) for ms in (4.0, 5.0)]
     worth = expected_worth(times, "ttft_p99_ms", meets)
     assert worth.tolist() == pytest.approx([0.25, 0.15])
+
+
+@pytest.mark.parametrize("share", [0.0, 0.6])
+@pytest.mark.parametrize("metric", ["ttft_p99_ms", "output_tokens_per_s"])
+def test_draws_of_a_metric_have_its_interval(metric: str, share: float) -> None:
+    """Whatever points have in common; a rate's lower end is that of a slower machine."""
+    beliefs = {metric: Quantity(100.0, 80.0, 105.0)}
+    points = [UncertainPoint(beliefs, {"device": share}) for _ in range(40)]
+    drawn = drawn_metrics(points, [metric])
+    low, middle, high = np.quantile(drawn, [0.05, 0.5, 0.95])
+    assert low == pytest.approx(80.0, rel=0.03)
+    assert middle == pytest.approx(100.0, rel=0.01)
+    assert high == pytest.approx(105.0, rel=0.01)
+
+
+def test_points_with_a_common_cause_move_together_by_its_share() -> None:
+    points = [point(100.0, 0.1, device=0.6), point(50.0, 0.1, device=0.6)]
+    logs = np.log(drawn_metrics(points, ["ttft_p99_ms"])[:, :, 0])
+    assert np.corrcoef(logs.T)[0, 1] == pytest.approx(0.36, abs=0.09)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from silicast.composition.engines.engine import find_engine
@@ -21,6 +23,8 @@ def test_every_user_has_the_speed_and_one_more_replica_is_not_needed() -> None:
     assert result.loop.tpot_s.estimate <= DEMAND.tpot_s
     assert result.loop.clients * result.replicas >= DEMAND.users
     assert result.gpus.p05 <= result.gpus.estimate == result.replicas <= result.gpus.p95
+    a_replica = math.ceil(DEMAND.users / result.replicas)
+    assert result.loop.tpot_s == closed_loop(ONE, a_replica, 512, 128).tpot_s
     fewer = -(-DEMAND.users // (result.replicas - 1))
     slower = closed_loop(ONE, fewer, 512, 128).tpot_s.estimate
     assert slower > DEMAND.tpot_s

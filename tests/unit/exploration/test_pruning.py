@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from silicast.exploration.pruning import prune
+from silicast.exploration.racing import prune
 from tests.sampling import seeds
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from silicast.core.numerics import F64
-from silicast.exploration.racing import race
+from silicast.exploration.racing import _better, race
 
 
 def noisy(means: F64, together: float, alone: float, salt: int) -> object:
@@ -67,3 +67,16 @@ def test_one_candidate_wins() -> None:
     assert race(1, lambda _, seeds: np.ones((1, len(seeds)))).order == (0,)
     with pytest.raises(ValueError, match="one candidate"):
         race(0, lambda _, seeds: np.ones((0, len(seeds))))
+
+
+@pytest.mark.parametrize(("quantile", "chance"), [(1.363, 0.1), (0.697, 0.25), (0.0, 0.5)])
+def test_a_mean_of_a_few_differences_has_a_student_distribution(
+    quantile: float, chance: float
+) -> None:
+    """Quantiles of a table, 11 degrees of freedom: 4 differences and 8 of moderation. One candidate
+    is the middle one itself, so that its spread stays what it is.
+    """
+    apart = np.array([-1.0, 1.0, -1.0, 1.0])
+    error = float(apart.std(ddof=1)) / 2.0
+    (better,) = _better((apart + quantile * error)[None, :])
+    assert better == pytest.approx(chance, abs=0.004)

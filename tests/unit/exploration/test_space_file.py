@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.exploration.design_evaluation import problem_of
+from silicast.exploration.design_evaluation import problem_of, put, value_at
 from silicast.exploration.history import DesignOutcome
-from silicast.exploration.paths import put, value_at
 from silicast.exploration.search import answered
 from silicast.exploration.space_file import read_space, space_of
 

@@ -31,6 +31,15 @@ def test_profiles_are_parts_of_their_board(name: str) -> None:
         assert part.dram.capacity_bytes <= device.dram.capacity_bytes * profile.memory / 8 * 1.02
         assert part.l2.capacity_bytes <= device.l2.capacity_bytes
         assert part.core.pipes == device.core.pipes, "a core is as before"
+        share = profile.memory / MEMORY_SLICES
+        for ours, whole in ((part.dram, device.dram), (part.l2, device.l2)):
+            assert ours.bandwidth_bytes_per_s == pytest.approx(whole.bandwidth_bytes_per_s * share)
+            assert ours.peak_bytes_per_s == pytest.approx(whole.peak_bytes_per_s * share)
+        for ours_w, whole_w in (
+            (part.power_cap_w, device.power_cap_w),
+            (part.idle_power_w, device.idle_power_w),
+        ):
+            assert ours_w == (whole_w and pytest.approx(whole_w * part.cores / device.cores))
 
 
 @pytest.mark.parametrize("name", BOARDS)

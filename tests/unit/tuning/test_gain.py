@@ -78,3 +78,39 @@ def test_few_kernels_tell_little() -> None:
     assert one[1] > many[1]
     assert 0.0 < one[0] < many[0]
     assert not math.isnan(shared_error([-9.0], 0.1, 0.01, 0.1)[0])
+
+
+@pytest.mark.parametrize(
+    ("log", "sd", "usual"), [(0.1, 0.05, 0.1), (0.3, 0.1, 0.2), (0.0, 0.1, 0.3)]
+)
+def test_a_belief_is_the_usual_gain_seen_through_an_error(
+    log: float, sd: float, usual: float
+) -> None:
+    """Bayes by sums: gains are exponential beforehand, what is measured has a normal error."""
+
+    def density(gain: float) -> float:
+        return math.exp(-gain / usual - 0.5 * ((log - gain) / sd) ** 2)
+
+    belief = gain_belief(log, sd, usual)
+    places = [3.0 * (n + 0.5) / 20_000 for n in range(20_000)]
+    weights = [density(x) for x in places]
+    for gain in (0.02, 0.1, 0.2):
+        above = math.fsum(w for w, x in zip(weights, places, strict=True) if x > gain)
+        assert belief.chance(gain) == pytest.approx(above / math.fsum(weights), abs=2e-3)
+
+
+def test_a_gain_far_above_the_usual_ones_keeps_what_was_measured_in_its_interval() -> None:
+    belief = gain_belief(0.5, 0.1, 0.05)
+    assert belief.ends[1] == pytest.approx(0.5 + Z90 * 0.1)
+    assert belief.quantile(0.95) < 0.5
+
+
+def test_what_kernels_and_predictions_may_both_account_for_is_left_open() -> None:
+    """Below zero the error is a share of what is seen; which of the two it is, is a coin's throw
+    with that share, whose variance is added.
+    """
+    shared_sd, own_sd, usual = 0.1, 0.03, 0.1
+    mean, sd = shared_error([0.3, 0.31, 0.33, 0.4] * 10, shared_sd, own_sd, usual)
+    share = predictions_share(shared_sd, usual)
+    whole = mean / share
+    assert 0.0 < sd**2 - whole**2 * share * (1.0 - share) < 0.02**2

@@ -11,9 +11,16 @@ from silicast.core.errors import SilicastError
 from silicast.workflow.jobs import expanded
 from silicast.workflow.run import WorkflowRun, WorkflowTimes
 from silicast.workflow.scheduling.cluster import ClusterStation
+from silicast.workflow.scheduling.policies.pollux import _at_most, _moves
 from silicast.workflow.scheduling.policies.sia import POWER
-from silicast.workflow.scheduling.policy import POLICIES, Allocation, ClusterJob, policy_of
-from silicast.workflow.scheduling.shares import best_shares
+from silicast.workflow.scheduling.policy import (
+    POLICIES,
+    Allocation,
+    ClusterJob,
+    ClusterView,
+    best_shares,
+    policy_of,
+)
 from silicast.workflow.stages import WorkflowGraph, WorkflowStage
 from silicast.workflow.stations.servers import ServerStation
 
@@ -164,3 +171,23 @@ def test_rounds_that_never_end_are_refused(
     jobs = [(0.0, 100.0, {(0, 1): 1.0})] * 2
     with pytest.raises(SilicastError, match="round_s"):
         scheduled("gang", jobs, [1], round_s, restart_s)
+
+
+def test_pollux_weighs_a_move_by_what_restarts_have_cost() -> None:
+    """A job of 100 s that moved once and would lose 10 s again: 20 of 110 s."""
+    view = ClusterView(
+        devices=(8,),
+        jobs={0: ClusterJob(1.0, on(4))},
+        running={0: (0, 4)},
+        left={0: 0.5},
+        age_s={0: 100.0},
+        restarts={0: 1},
+        restart_s=10.0,
+    )
+    assert _moves(view, 0, 2) == pytest.approx(20.0 / 110.0)
+    assert _moves(view, 0, 4) == 0.0
+
+
+def test_a_fair_share_below_the_smallest_count_has_its_part_of_the_rate() -> None:
+    rates = {2: 10.0, 4: 18.0}
+    assert [_at_most(rates, share) for share in (1, 2, 3, 8)] == [5.0, 10.0, 10.0, 18.0]

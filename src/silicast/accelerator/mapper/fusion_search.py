@@ -15,14 +15,15 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
 from silicast.accelerator.counting.cost import Objective, objective_value
 from silicast.accelerator.counting.einsum import EinsumTensor
-from silicast.accelerator.counting.neighbours import Pair
+from silicast.accelerator.counting.neighbours import Pair, pair_of
 from silicast.accelerator.design.architecture import Architecture, Memory
 from silicast.accelerator.mapper._lattice import divisors_of
 from silicast.accelerator.mapper.budget import EFFORT
@@ -35,6 +36,7 @@ from silicast.accelerator.mapper.fusion import (
     loading,
 )
 from silicast.accelerator.mapper.mapper import Mapped, best_mapping
+from silicast.accelerator.mapper.task import Change, aimed, as_stated, einsum_of, task_of
 from silicast.core.errors import SilicastError
 
 MAPPINGS = 80
@@ -495,3 +497,54 @@ def _free_outside(architecture: Architecture) -> Architecture:
         for node in architecture.nodes
     ]
     return replace(architecture, nodes=tuple(nodes))  # type: ignore[arg-type]
+
+
+NEIGHBOURS = "neighbours"
+"""What asks for all pairs of a file of layers."""
+
+
+def fused_task(
+    design: str,
+    op: str,
+    sizes: Sequence[str],
+    following: str,
+    objective: str = "",
+    effort: int = EFFORT,
+    at: Change = as_stated,
+) -> Fused:
+    """An operation and the one that takes what it leaves.
+
+    Args:
+        following: the second, in words: ``"matmul m=64 n=64 k=256"``.
+        at: what is done to the design before.
+
+    Raises:
+        SilicastError: an unknown design or size, or operations that are no neighbours.
+    """
+    task = at(task_of(design, op, sizes))
+    words = shlex.split(following)
+    if not words or words == [NEIGHBOURS]:
+        raise SilicastError(
+            f"expected the operation that follows, found {following!r}",
+            field="fuse",
+            hint=f'as in --fuse "{op} ..."; `{NEIGHBOURS}` asks for the pairs of a file of layers',
+        )
+    pair = pair_of(task.einsum, einsum_of(words[0], words[1:]))
+    task, wanted, remark = aimed(task, objective)
+    fused = best_fusion(pair, task.architecture, task.constraints, objective=wanted, effort=effort)
+    return replace(fused, remark=remark) if remark else fused
+
+
+def all_neighbours(fuse: str) -> bool:
+    """Whether pairs of a file of layers are asked for.
+
+    Raises:
+        SilicastError: something else is.
+    """
+    if fuse not in ("", NEIGHBOURS):
+        raise SilicastError(
+            f"expected {NEIGHBOURS}, found {fuse!r}",
+            field="fuse",
+            hint="a file of layers says itself what follows what",
+        )
+    return bool(fuse)

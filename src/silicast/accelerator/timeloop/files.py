@@ -1,4 +1,4 @@
-"""Timeloop's description, mapping and energy tables -> our types.
+"""Timeloop's description, problem, mapping and energy tables -> our types.
 
 Source of the format: the files that Timeloop's front end writes (``parsed-processed-input.yaml``,
 version 0.4) with ``ERT.yaml`` and ``ART.yaml`` of Accelergy, and ``nodes:`` as people write them
@@ -7,24 +7,142 @@ version 0.4) with ``ERT.yaml`` and ``ART.yaml`` of Accelergy, and ``nodes:`` as 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
-from silicast.accelerator.counting.einsum import Einsum
+from silicast.accelerator.counting.einsum import Einsum, EinsumTensor
 from silicast.accelerator.counting.mapping import LoopNest
 from silicast.accelerator.design.architecture import Architecture
 from silicast.accelerator.mapper.constraints import Constraints
 from silicast.accelerator.timeloop.components import Component, built, read_tree
-from silicast.accelerator.timeloop.energy_tables import read_areas, read_energies
 from silicast.accelerator.timeloop.nests import MappingReader
 from silicast.accelerator.timeloop.nodes import TAG, has_nodes, processed
-from silicast.accelerator.timeloop.problem import read_problem
 from silicast.accelerator.timeloop.rules import SECTIONS, ConstraintReader
 from silicast.accelerator.timeloop.sparsity import eliminated, read_densities
+from silicast.core.errors import SilicastError
 from silicast.formats.fields import Fields
 from silicast.formats.yaml_file import read_yaml
+
+_SHAPE = ("name", "dimensions", "coefficients", "data_spaces", "version")
+_SPACE = ("name", "projection", "read_write")
+
+
+def read_problem(problem: Fields) -> Einsum:
+    """The section ``problem``.
+
+    Raises:
+        SilicastError: something is missing or has no meaning; the field is named.
+    """
+    shape = problem.table("shape", needed=True).spelled(_SHAPE)
+    instance = problem.table("instance", needed=True)
+    defaults = {}
+    for entry in shape.tables("coefficients"):
+        default = entry.get("default")
+        defaults[entry.text("name", default=None)] = 1 if default is None else default
+    dims = [str(dim) for dim in shape.rows("dimensions")]
+    bounds = {dim: instance.count(dim) for dim in dims}
+    stated = {name: value for name, value in instance.values.items() if name in defaults}
+    coefficients = Fields({**defaults, **stated}, instance.path, instance.file)
+    tensors = [_tensor(space, bounds, coefficients) for space in shape.tables("data_spaces")]
+    outputs = [tensor.name for tensor in tensors if tensor.is_output]
+    if len(outputs) != 1:
+        raise shape.error(
+            f"expected one with read_write: true, found {', '.join(outputs) or 'none'}",
+            "data_spaces",
+        )
+    try:
+        return Einsum(str(shape.values.get("name", "problem")), bounds, tuple(tensors))
+    except SilicastError as error:
+        raise error.located(shape.path, shape.file) from None
+
+
+def _tensor(given: Fields, bounds: Mapping[str, int], coefficients: Fields) -> EinsumTensor:
+    space = given.spelled(_SPACE)
+    name = space.text("name", default=None)
+    if "projection" not in space.values:
+        raise space.error(f"{name} has none", "projection")
+    ranks = tuple(
+        tuple(_term(term, space, bounds, coefficients) for term in _list(rank, space))
+        for rank in space.rows("projection")
+    )
+    return EinsumTensor(name, ranks, is_output=bool(space.get("read_write")))
+
+
+def _list(value: Any, space: Fields) -> list[Any]:
+    if not isinstance(value, list):
+        raise space.error(f"expected a list, found {value!r:.40}", "projection")
+    return value
+
+
+def _term(
+    term: Any, space: Fields, bounds: Mapping[str, int], coefficients: Fields
+) -> tuple[str, int]:
+    """A dimension of an index, and the step that it is taken with."""
+    dim, *step = [str(part) for part in _list(term, space)] or [""]
+    if len(step) > 1 or dim not in bounds:
+        raise space.error(
+            f"expected a dimension, and maybe a coefficient, found {term!r}",
+            "projection",
+            f"there are {', '.join(bounds)}",
+        )
+    if not step:
+        return dim, 1
+    if step[0] not in coefficients.values:
+        raise space.error(f"no coefficient {step[0]!r}", "projection")
+    return dim, int(coefficients.number(step[0], least=-math.inf))
+
+
+_COMPONENT = re.compile(r"(\w+)(?:\[\d+\.\.\d+\])?$")
+
+
+def read_energies(path: Path) -> dict[str, dict[str, float]]:
+    """Component -> action -> pJ, of an energy reference table.
+
+    Raises:
+        SilicastError: it cannot be read, or an energy is no number of 0 or more.
+    """
+    energies: dict[str, dict[str, float]] = {}
+    for name, entry in _tables(path, "ERT"):
+        if "actions" not in entry.values:
+            raise SilicastError("has no actions", field=entry.path, file=entry.file)
+        energies[name] = {
+            action.text("name", default=None): _amount(
+                action, "energy", f"{name}.{action.text('name', default=None)}"
+            )
+            for action in entry.tables("actions")
+        }
+    return energies
+
+
+def read_areas(path: Path) -> dict[str, float]:
+    """Component -> um2 of one instance, of an area reference table.
+
+    Raises:
+        SilicastError: it cannot be read, or an area is no number of 0 or more.
+    """
+    return {name: _amount(entry, "area", name) for name, entry in _tables(path, "ART")}
+
+
+def _tables(path: Path, kind: str) -> Iterator[tuple[str, Fields]]:
+    """(component, entry) of each table."""
+    content = Fields({kind: read_yaml(path)}, file=str(path)).table(kind, needed=True)
+    if kind not in content.values:
+        raise SilicastError(f"has no {kind}", field=kind, file=content.file)
+    top = Fields(content.values, file=content.file)
+    for entry in top.table(kind, needed=True).tables("tables"):
+        match = _COMPONENT.search(entry.text("name", default=None))
+        if match:
+            yield match[1], entry
+
+
+def _amount(entry: Fields, key: str, path: str) -> float:
+    """A number of 0 or more, of an entry that errors name by its component."""
+    return float(Fields(entry.values, path, entry.file).number(key))
+
 
 _READ = frozenset({"architecture", "problem", "sparse_optimizations", *SECTIONS})
 _OF_OTHERS = frozenset({

@@ -9,8 +9,21 @@ from cyclopts import Parameter
 
 from silicast.app import status
 from silicast.app.console import warn
-from silicast.app.deploying import targets_of
 from silicast.app.predict import read_scenario
+
+
+def targets_of(text: str | None) -> list[str]:
+    """Targets with commas between them; None = those that need no further system.
+
+    Raises:
+        SilicastError: one is unknown.
+    """
+    from silicast.report.deploy.target import find_target
+
+    names = ["shell"] if text is None else [name.strip() for name in text.split(",")]
+    for name in names:
+        find_target(name)
+    return names
 
 
 def deploy(

@@ -10,24 +10,22 @@ from cyclopts import App, Parameter
 from silicast.app import status
 from silicast.app.arguments import described
 from silicast.app.commands.design_files import (
+    MapFlags,
     compare,
     import_,
     map_cores,
     map_layers,
     map_pair,
-    refuse_of_cores,
 )
 from silicast.app.commands.design_search import search
 from silicast.app.console import show, warn, watched_from_first, write_json
 from silicast.app.flags import Count, Json
 from silicast.app.process_flags import ProcessFlags, named_by_flags
-from silicast.core.errors import SilicastError
 
 if TYPE_CHECKING:
     from silicast.accelerator.counting.einsum import Einsum
     from silicast.accelerator.mapper.task import Change
 
-Densities = Annotated[list[str] | None, Parameter(name="--density", negative="")]
 Batches = Annotated[list[int] | None, Parameter(name="--batch", negative="")]
 
 design = App(
@@ -44,13 +42,7 @@ def map_(
     op: str = "",
     /,
     *sizes: str,
-    density: Densities = None,
-    fuse: str = "",
-    objective: str = "",
-    policy: str = "",
-    effort: Count = 10_000,
-    plot: Path | None = None,
-    json: Json = False,
+    flags: MapFlags | None = None,
     process: ProcessFlags | None = None,
 ) -> int:
     """Find the best mapping, as in `silicast design map eyeriss matmul m=64 n=64 k=64`.
@@ -63,15 +55,6 @@ def map_(
             topology of SCALE-Sim (.csv), a network of MAESTRO (.m); or resnet50.
         sizes: of the operation, such as c=64 m=64 p=56 q=56 r=3 s=3; of a file, open ones, as
             batch=8.
-        density: of a tensor, such as Weights=0.4 or Weights=2:4; may be given several times.
-        fuse: the operation that takes what this one leaves, as "matmul m=64 n=64 k=256", to run
-            both tile by tile; of a file of layers, neighbours.
-        objective: what is made small: energy, latency or edp; left out, as the design prefers, or
-            energy; of several cores, latency.
-        policy: a mapper that the design names ([policies.NAME]), such as row-stationary of eyeriss;
-            left out, the best of all that could run.
-        effort: partial mappings to try; more of them prove more.
-        plot: draw the mapping, or the layers of a file, into this file (.svg, .png or .pdf).
     """
     from silicast.accelerator.cores.core_file import has_cores
     from silicast.accelerator.counting.layer_table import is_workload
@@ -79,54 +62,24 @@ def map_(
     from silicast.report.designs.mappings import answer_data, mapping_card
     from silicast.report.drawing.plot_file import check_plot
 
-    at = process or ProcessFlags()
-    changed = _under(policy, at)
+    given, at = flags or MapFlags(), process or ProcessFlags()
+    changed = _under(given.policy, at)
     if has_cores(chip):
-        given = {"density": density, "fuse": fuse, "policy": policy, "plot": plot}
-        refuse_of_cores([flag for flag, value in given.items() if value])
-        return map_cores(chip, op, sizes, objective, effort, json=json, at=changed)
+        return map_cores(chip, op, sizes, given, changed)
     if is_workload(op):
-        from silicast.accelerator.mapper.fusion_task import all_neighbours
-
-        if density:
-            raise SilicastError(
-                "is of one operation",
-                field="--density",
-                hint="of a file of layers, state [density] in the architecture file",
-            )
-        return map_layers(
-            chip,
-            op,
-            sizes,
-            objective,
-            effort,
-            fuse=all_neighbours(fuse),
-            json=json,
-            plot=plot,
-            at=changed,
-        )
-    if fuse:
-        return map_pair(
-            chip,
-            op,
-            sizes,
-            fuse,
-            objective,
-            effort,
-            density=density,
-            json=json,
-            plot=plot,
-            at=changed,
-        )
-    if plot is not None:
-        check_plot(plot)
-    answer = mapped(changed(task_of(chip, op, sizes, density or ())), objective, effort)
-    _warn_of(chip, density, at, answer.remark, answer.cost.einsum)
-    if plot is not None:
+        return map_layers(chip, op, sizes, given, changed)
+    if given.fuse:
+        return map_pair(chip, op, sizes, given, changed)
+    if given.plot is not None:
+        check_plot(given.plot)
+    task = changed(task_of(chip, op, sizes, given.density or ()))
+    answer = mapped(task, given.objective, given.effort)
+    _warn_of(chip, given.density, at, answer.remark, answer.cost.einsum)
+    if given.plot is not None:
         from silicast.report.designs.mapping_plot import draw_mapping
 
-        draw_mapping(answer.nest, answer.cost, plot)
-    if json:
+        draw_mapping(answer.nest, answer.cost, given.plot)
+    if given.json:
         write_json(answer_data(answer))
     else:
         show(mapping_card(answer.nest, answer.cost, answer))
@@ -140,13 +93,7 @@ def explain(
     op: str = "",
     /,
     *sizes: str,
-    density: Densities = None,
-    fuse: str = "",
-    objective: str = "",
-    policy: str = "",
-    effort: Count = 10_000,
-    plot: Path | None = None,
-    json: Json = False,
+    flags: MapFlags | None = None,
     process: ProcessFlags | None = None,
 ) -> int:
     """Show where the energy and the cycles of a mapping go, tensor by tensor.
@@ -155,40 +102,30 @@ def explain(
         chip: as of `design map`; a folder of Timeloop's files is explained with its own mapping.
         op: conv2d or matmul; left out, the mapping of Timeloop's files.
         sizes: of the operation, such as c=64 m=64 p=56 q=56 r=3 s=3.
-        density: of a tensor, such as Weights=0.4 or Weights=2:4; may be given several times.
-        fuse: the operation that takes what this one leaves, as "matmul m=64 n=64 k=256".
-        objective: what is made small: energy, latency or edp; left out, as the design prefers, or
-            energy.
-        policy: as of `design map`.
-        effort: partial mappings to try; more of them prove more.
-        plot: draw loops, energy, roofline, fills, array and ports into this file (.svg, .png,
-            .pdf).
     """
     from silicast.accelerator.mapper.task import given_mapping, mapped, task_of
     from silicast.report.designs.mappings import mapping_card, mapping_data, traffic_table
     from silicast.report.drawing.plot_file import check_plot
 
-    at = process or ProcessFlags()
-    changed = _under(policy, at)
-    if fuse:
-        return map_pair(
-            chip, op, sizes, fuse, objective, effort, density=density, json=json, plot=plot,
-            explains=True, at=changed,
-        )  # fmt: skip
-    if plot is not None:
-        check_plot(plot)
+    given, at = flags or MapFlags(), process or ProcessFlags()
+    changed = _under(given.policy, at)
+    if given.fuse:
+        return map_pair(chip, op, sizes, given, changed, explains=True)
+    if given.plot is not None:
+        check_plot(given.plot)
     if op:
-        answer = mapped(changed(task_of(chip, op, sizes, density or ())), objective, effort)
+        task = changed(task_of(chip, op, sizes, given.density or ()))
+        answer = mapped(task, given.objective, given.effort)
         nest, cost, remark = answer.nest, answer.cost, answer.remark
     else:
         nest, cost = given_mapping(chip, changed)
         remark = ""
-    _warn_of(chip, density, at, remark, cost.einsum)
-    if plot is not None:
+    _warn_of(chip, given.density, at, remark, cost.einsum)
+    if given.plot is not None:
         from silicast.report.designs.mapping_plot import draw_mapping
 
-        draw_mapping(nest, cost, plot)
-    if json:
+        draw_mapping(nest, cost, given.plot)
+    if given.json:
         write_json(mapping_data(nest, cost))
     else:
         show(mapping_card(nest, cost), "", traffic_table(cost))

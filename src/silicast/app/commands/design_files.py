@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, final
 
 from cyclopts import Parameter
 
@@ -12,9 +13,38 @@ from silicast.app import status
 from silicast.app.arguments import described
 from silicast.app.console import show, warn, write_json
 from silicast.app.flags import Count, Json
+from silicast.core.errors import SilicastError
 
 if TYPE_CHECKING:
     from silicast.accelerator.mapper.task import Change
+
+
+@final
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+@described()
+class MapFlags:
+    """How work is mapped, and what is shown of it.
+
+    Attributes:
+        density: of a tensor, such as Weights=0.4 or Weights=2:4; may be given several times.
+        fuse: the operation that takes what this one leaves, as "matmul m=64 n=64 k=256", to run
+            both tile by tile; `design map` of a file of layers: neighbours.
+        objective: what is made small: energy, latency or edp; left out, as the design prefers, or
+            energy; of several cores, latency.
+        policy: a mapper that the design names ([policies.NAME]), such as row-stationary of eyeriss;
+            left out, the best of all that could run.
+        effort: partial mappings to try; more of them prove more.
+        plot: draw the mapping, or the layers of a file, into this file (.svg, .png or .pdf).
+    """
+
+    density: Annotated[list[str] | None, Parameter(name="--density", negative="")] = None
+    fuse: str = ""
+    objective: str = ""
+    policy: str = ""
+    effort: Count = 10_000
+    plot: Path | None = None
+    json: Json = False
 
 
 def import_(
@@ -46,64 +76,47 @@ def import_(
     return status.ANSWERED
 
 
-def map_layers(
-    chip: str,
-    file: str,
-    sizes: Sequence[str],
-    objective: str,
-    effort: int,
-    *,
-    fuse: bool,
-    json: bool,
-    plot: Path | None,
-    at: Change,
-) -> int:
+def map_layers(chip: str, file: str, sizes: Sequence[str], flags: MapFlags, at: Change) -> int:
     """Maps every layer of a file and shows them with their totals."""
     from silicast.accelerator.counting.layer_table import mapped_layers, workload_of
+    from silicast.accelerator.mapper.fusion_search import all_neighbours
     from silicast.accelerator.mapper.task import whole_sizes
     from silicast.report.designs.design_layers import layers_card, layers_data
 
-    if plot is not None:
+    if flags.density:
+        raise SilicastError(
+            "is of one operation",
+            field="--density",
+            hint="of a file of layers, state [density] in the architecture file",
+        )
+    fuse = all_neighbours(flags.fuse)
+    if flags.plot is not None:
         from silicast.report.drawing.plot_file import check_plot
 
-        check_plot(plot)
+        check_plot(flags.plot)
     workload = workload_of(Path(file), whole_sizes(sizes))
     for note in workload.notes:
         warn(note)
-    result = mapped_layers(chip, workload, objective, effort, fuse=fuse, at=at)
+    result = mapped_layers(chip, workload, flags.objective, flags.effort, fuse=fuse, at=at)
     for note in result.remarks:
         warn(note)
-    if plot is not None:
+    if flags.plot is not None:
         from silicast.report.designs.plots import draw_layers
 
-        draw_layers(result, plot)
-    if json:
+        draw_layers(result, flags.plot)
+    if flags.json:
         write_json(layers_data(result))
     else:
         show(layers_card(result))
     return status.ANSWERED
 
 
-def refuse_of_cores(flags: Sequence[str]) -> None:
-    """Flags that say nothing of several cores.
+def map_cores(chip: str, op: str, sizes: Sequence[str], flags: MapFlags, at: Change) -> int:
+    """Maps a network, or one operation, onto several cores.
 
     Raises:
-        SilicastError: one was given.
+        SilicastError: a flag that says nothing of several cores.
     """
-    from silicast.core.errors import SilicastError
-
-    for flag in flags:
-        raise SilicastError(
-            "does not go with a file of several cores",
-            field=f"--{flag}",
-            hint="leave it out, or map onto the design of one core",
-        )
-
-
-def map_cores(
-    chip: str, op: str, sizes: Sequence[str], objective: str, effort: int, *, json: bool, at: Change
-) -> int:
-    """Maps a network, or one operation, onto several cores."""
     from silicast.accelerator.cores.core_file import read_cores
     from silicast.accelerator.cores.core_mapping import as_layer, mapped_cores
     from silicast.accelerator.cores.layer_graph import read_layer_graph
@@ -111,15 +124,22 @@ def map_cores(
     from silicast.accelerator.mapper.task import einsum_of, whole_sizes
     from silicast.report.designs.core_schedules import cores_card, cores_data
 
+    for name in ("density", "fuse", "policy", "plot"):
+        if getattr(flags, name):
+            raise SilicastError(
+                "does not go with a file of several cores",
+                field=f"--{name}",
+                hint="leave it out, or map onto the design of one core",
+            )
     system = read_cores(Path(chip))
     if is_workload(op):
         graph = read_layer_graph(Path(op), whole_sizes(sizes))
     else:
         graph = as_layer(einsum_of(op, sizes))
-    result = mapped_cores(system, graph, objective, effort, at=at)
+    result = mapped_cores(system, graph, flags.objective, flags.effort, at=at)
     for note in result.remarks:
         warn(note)
-    if json:
+    if flags.json:
         write_json(cores_data(result))
     else:
         show(cores_card(result))
@@ -127,33 +147,21 @@ def map_cores(
 
 
 def map_pair(
-    chip: str,
-    op: str,
-    sizes: Sequence[str],
-    fuse: str,
-    objective: str,
-    effort: int,
-    *,
-    density: Sequence[str] | None,
-    json: bool,
-    plot: Path | None,
-    at: Change,
-    explains: bool = False,
+    chip: str, op: str, sizes: Sequence[str], flags: MapFlags, at: Change, *, explains: bool = False
 ) -> int:
     """Maps an operation and the one that takes what it leaves, apart and tile by tile."""
-    from silicast.accelerator.mapper.fusion_task import fused_task
-    from silicast.core.errors import SilicastError
+    from silicast.accelerator.mapper.fusion_search import fused_task
     from silicast.report.designs.fusion import fused_card, fused_data, fused_traffic
 
-    if plot is not None or density:
-        flag = "plot" if plot is not None else "density"
+    if flags.plot is not None or flags.density:
+        flag = "plot" if flags.plot is not None else "density"
         raise SilicastError(
             f"--{flag} does not go with --fuse", field=flag, hint="leave one of them out"
         )
-    result = fused_task(chip, op, sizes, fuse, objective, effort, at)
+    result = fused_task(chip, op, sizes, flags.fuse, flags.objective, flags.effort, at)
     if result.remark:
         warn(result.remark)
-    if json:
+    if flags.json:
         write_json(fused_data(result))
     elif explains and result.cost is not None:
         show(fused_card(result), "", fused_traffic(result.cost))

@@ -15,6 +15,7 @@ from silicast.app.flags import Calibrations, Json, key_values
 from silicast.app.predict import Tree, predicted, read_scenario, refused, with_calibrations
 from silicast.core.errors import SilicastError
 from silicast.core.files import read_bounded
+from silicast.core.plain_data import leaves
 
 MAX_ANSWER_BYTES = 64 << 20
 Sets = Annotated[list[str] | None, Parameter(name="--set", negative="")]
@@ -118,16 +119,6 @@ def _setup(answer: Tree) -> Tree:
 
 def _changed(a: Tree, b: Tree) -> dict[str, tuple[Any, Any]]:
     """Fields whose values differ, by their dotted names."""
-    one, other = _flat(a), _flat(b)
+    one, other = dict(leaves(a)), dict(leaves(b))
     names = [name for name in {**one, **other} if name not in ("id", "why")]
     return {n: (one.get(n), other.get(n)) for n in names if one.get(n) != other.get(n)}
-
-
-def _flat(tree: Tree, lead: str = "") -> Tree:
-    flat: Tree = {}
-    for name, value in tree.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{lead}{name}.")
-        else:
-            flat[f"{lead}{name}"] = value
-    return flat

@@ -68,7 +68,7 @@ def fits(
     if not reply["ok"]:
         warn(f"{plot}: not drawn, for want of an answer")
         return code
-    from silicast.report.drawing.fits_plot import draw_fits
+    from silicast.report.tasks.fits import draw_fits
 
     draw_fits(reply["why"]["fits"], plot, by_model=bool(device))
     warn(f"{plot}: what fits")

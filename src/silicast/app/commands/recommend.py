@@ -8,8 +8,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from silicast.app.arguments import described
+from silicast.app.commands.deploy import targets_of
 from silicast.app.console import warn
-from silicast.app.deploying import targets_of
 from silicast.app.flags import Calibrations, Count, Json, Strict
 from silicast.app.predict import predicted, print_reply, with_calibrations
 from silicast.app.price_flag import price_of, with_price_line

@@ -77,7 +77,7 @@ def validate(
 
 def _claims(*, json: bool) -> int:
     """Prints claims, a paragraph each: a table of so many columns fits no screen."""
-    from silicast.report.measurements.claims import claims_report
+    from silicast.report.measurements.measured import claims_report
     from silicast.validation.checkout import scorecard
 
     with scorecard() as suites:

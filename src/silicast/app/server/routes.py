@@ -1,8 +1,9 @@
-"""The routes of a server."""
+"""The routes of a server, and its counters as Prometheus reads them."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, final
@@ -16,7 +17,6 @@ from starlette.routing import Route
 
 from silicast.app.server.assets import asset
 from silicast.app.server.guard import Guard
-from silicast.app.server.metrics import RequestCounts
 from silicast.app.server.openapi import openapi
 from silicast.app.server.replies import (
     JSON,
@@ -36,6 +36,37 @@ from silicast.runner.lines import Line
 from silicast.runner.pool import AnswerPool, TooBusyError, TooSlowError
 from silicast.runner.replies import Replied
 from silicast.runner.sweep_jobs import SweepJob, SweepJobs, TooManySweepsError
+
+HEAD = (
+    "# HELP silicast_requests_total Requests by route and status.\n"
+    "# TYPE silicast_requests_total counter\n"
+)
+SWEEPS = (
+    "# HELP silicast_sweeps_running Sweeps that run.\n"
+    "# TYPE silicast_sweeps_running gauge\n"
+    "silicast_sweeps_running {}\n"
+)
+
+
+@final
+class RequestCounts:
+    """Requests by route and status, since the server started; all in one thread."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[str, int]] = Counter()
+
+    def add(self, route: str, status: int) -> None:
+        """Counts a request."""
+        self._counts[route, status] += 1
+
+    def text(self, *, running_sweeps: int) -> str:
+        """All counters, in the text format of Prometheus."""
+        rows = (
+            f'silicast_requests_total{{route="{route}",status="{status}"}} {count}\n'
+            for (route, status), count in sorted(self._counts.items())
+        )
+        return HEAD + "".join(rows) + SWEEPS.format(running_sweeps)
+
 
 Handler = Callable[[Request], Awaitable[Response]]
 Result = TypeVar("Result")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from silicast.core.errors import SilicastError
-from silicast.core.plain_data import check_tree
+from silicast.core.plain_data import check_tree, value_of_word
 from silicast.formats.server_launches.launcher import Launcher
 from silicast.formats.shell_options import options
 from silicast.formats.shell_script import unresolved
@@ -177,16 +177,7 @@ def _typed(text: str, flag: str, file: str) -> Any:
         return [int(word) for word in plain.split()]
     if match := _COUNT.fullmatch(plain):
         return int(float(match[1]) * _SIZES[match[2]])
-    return _number(plain)
-
-
-def _number(text: str) -> Any:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    return value_of_word(plain)
 
 
 def _leaves(name: str, value: Any, level: int) -> dict[str, Any]:

@@ -14,12 +14,18 @@ from silicast.formats.chakra.calls import collectives_of
 from silicast.formats.chakra.files import SUFFIX, ChakraTrace, read_chakra
 from silicast.formats.chakra.schema import COLL, COMP, RECV, SEND, ChakraNode, Operands
 from silicast.formats.source import Source
-from silicast.measurement.importers.device_spans import DeviceSpan, DeviceTimes, device_times
 from silicast.measurement.importers.importer import FileReading, Importer, Options, session_of
 from silicast.measurement.importers.kernel_names import rejection_reason
 from silicast.measurement.importers.kineto import refined
 from silicast.measurement.importers.launches import Launch, reading_of
-from silicast.measurement.importers.operator_spans import NOWHERE, OperatorSpan, OperatorSpans
+from silicast.measurement.importers.operator_spans import (
+    NOWHERE,
+    DeviceSpan,
+    DeviceTimes,
+    OperatorSpan,
+    OperatorSpans,
+    device_times,
+)
 from silicast.measurement.importers.recorded_calls import RecordedCall
 from silicast.measurement.records.records import Columns, Protocol
 

@@ -22,7 +22,7 @@ from silicast.measurement.records.records import Protocol, Record, Session, Unre
 from silicast.scenario.schema import RawScenario
 
 if TYPE_CHECKING:
-    from silicast.measurement.importers.device_spans import DeviceTimes
+    from silicast.measurement.importers.operator_spans import DeviceTimes
 
 T = TypeVar("T")
 SERVERS = re.compile(

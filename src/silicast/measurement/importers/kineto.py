@@ -15,12 +15,18 @@ import msgspec
 
 from silicast.core.dtypes import BITS
 from silicast.formats.source import Source
-from silicast.measurement.importers.device_spans import DeviceSpan, DeviceTimes, device_times
 from silicast.measurement.importers.host_costs import RuntimeCall, host_costs, is_graph_launch
 from silicast.measurement.importers.importer import FileReading, Importer, Options, session_of
 from silicast.measurement.importers.kernel_names import parse_name, rejection_reason
 from silicast.measurement.importers.launches import Launch, reading_of
-from silicast.measurement.importers.operator_spans import NOWHERE, OperatorSpan, OperatorSpans
+from silicast.measurement.importers.operator_spans import (
+    NOWHERE,
+    DeviceSpan,
+    DeviceTimes,
+    OperatorSpan,
+    OperatorSpans,
+    device_times,
+)
 from silicast.measurement.importers.recorded_calls import RecordedCall
 from silicast.measurement.records.records import Columns, Protocol
 

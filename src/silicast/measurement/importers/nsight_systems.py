@@ -13,12 +13,18 @@ from typing import Any, final
 from urllib.parse import quote
 
 from silicast.formats.source import Source
-from silicast.measurement.importers.device_spans import DeviceSpan, DeviceTimes, device_times
 from silicast.measurement.importers.host_costs import RuntimeCall, host_costs
 from silicast.measurement.importers.importer import FileReading, Importer, Options, session_of
 from silicast.measurement.importers.kernel_names import call_in, rejection_reason, with_format
 from silicast.measurement.importers.launches import Launch, reading_of
-from silicast.measurement.importers.operator_spans import NOWHERE, OperatorSpan, OperatorSpans
+from silicast.measurement.importers.operator_spans import (
+    NOWHERE,
+    DeviceSpan,
+    DeviceTimes,
+    OperatorSpan,
+    OperatorSpans,
+    device_times,
+)
 from silicast.measurement.records.records import Protocol
 
 KERNELS, RUNTIME, NVTX = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"

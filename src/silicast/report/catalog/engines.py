@@ -9,6 +9,7 @@ import msgspec
 from rich.console import RenderableType
 
 from silicast.composition.engines.engine import Engine
+from silicast.core.plain_data import leaves
 from silicast.hardware.device_file import source_of
 from silicast.report.drawing.tables import FactSheet, listing
 
@@ -35,23 +36,10 @@ def engine_table(engines: Iterable[Engine]) -> RenderableType:
 def engine_card(engine: Engine) -> RenderableType:
     """All constants of an engine, each with its source."""
     table = FactSheet(f"{engine.name} {engine.version}")
-    for path, value in _leaves("", msgspec.to_builtins(engine)):
-        if path.startswith(("sources", "aliases", "name", "version")):
+    for path, value in leaves(msgspec.to_builtins(engine)):
+        if value in ("", None, []) or path.startswith(("sources", "aliases", "name", "version")):
             continue
-        table.add(path, value, source_of(engine.sources, path))
+        told = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        table.add(path, told, source_of(engine.sources, path))
     table.add("other names", ", ".join(engine.aliases) or "–")
     return table.rendered()
-
-
-def _leaves(path: str, value: Any) -> list[tuple[str, str]]:
-    if isinstance(value, dict):
-        return [
-            leaf
-            for key, item in value.items()
-            for leaf in _leaves(f"{path}.{key}" if path else key, item)
-        ]
-    if isinstance(value, list) and value and isinstance(value[0], dict):
-        return [leaf for i, item in enumerate(value) for leaf in _leaves(f"{path}.{i}", item)]
-    if isinstance(value, list):
-        return [(path, ", ".join(map(str, value)))] if value else []
-    return [(path, str(value))] if value not in {"", None} else []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, final
 
 from rich.console import Group, RenderableType
@@ -78,9 +78,9 @@ def cost_data(design_cost: DesignCost) -> dict[str, Any]:
         "area_unknown": list(design_cost.area.unknown),
         "dies_per_wafer": die.dies,
         "yield": die.yields,
-        "wafer_usd": _three(die.wafer_usd),
-        "die_usd": _three(die.usd),
-        "factors": {name: _three(value) for name, value in design_cost.factors.items()},
+        "wafer_usd": asdict(die.wafer_usd),
+        "die_usd": asdict(die.usd),
+        "factors": {name: asdict(value) for name, value in design_cost.factors.items()},
     }
 
 
@@ -110,7 +110,3 @@ def cost_card(design_cost: DesignCost) -> RenderableType:
 
 def _words(value: Quantity) -> str:
     return f"{rounded(value.estimate)} ({rounded(value.p05)} to {rounded(value.p95)})"
-
-
-def _three(value: Quantity) -> dict[str, float]:
-    return {"estimate": value.estimate, "p05": value.p05, "p95": value.p95}

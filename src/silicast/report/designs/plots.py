@@ -43,7 +43,7 @@ def draw_front(state: SearchState, path: Path) -> None:
         )
         best = values[rows]
         if count == 2:
-            _steps(axes, best, history.objectives[0].largest, history.objectives[1].largest)
+            _steps(axes, best, history.objectives[0].largest)
         axes.scatter(
             best[:, i], best[:, j], s=22, color=FRONT, linewidths=0, label="front", zorder=4
         )
@@ -64,10 +64,9 @@ def draw_front(state: SearchState, path: Path) -> None:
     save_plot(figure, path)
 
 
-def _steps(axes: Any, best: Any, first_large: bool, second_large: bool) -> None:
+def _steps(axes: Any, best: Any, first_large: bool) -> None:
     order = np.argsort(best[:, 0])
     where = "pre" if first_large else "post"
-    del second_large  # the staircase is the same either way up
     axes.step(best[order, 0], best[order, 1], where=where, color=FRONT, linewidth=1.0, zorder=3)
 
 

@@ -104,6 +104,17 @@ def quantity(value: float, unit: str) -> str:
     return f"{rounded(value)} {unit}"
 
 
+def bytes_text(size: int) -> str:
+    """A size in the unit in which it is shortest.
+
+    >>> bytes_text(512), bytes_text(1 << 20), bytes_text(256_000_000), bytes_text(1536)
+    ('512 B', '1 MiB', '256 MB', '1.5 KiB')
+    """
+    units = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10, "GB": 10**9, "MB": 10**6, "kB": 1000}
+    texts = [f"{size / unit:.4g} {name}" for name, unit in units.items() if size >= unit]
+    return min(texts, key=len, default=f"{size} B")
+
+
 def percent(share: float) -> str:
     """A share as a percentage without needless digits.
 

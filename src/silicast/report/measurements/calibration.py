@@ -12,7 +12,7 @@ from silicast.core.calibrated import Blended, CollectiveCurve, Figures, HostCons
 from silicast.core.calibration import Calibration
 from silicast.core.prediction import Z90
 from silicast.measurement.calibrating.scoring import CHOSEN
-from silicast.report.drawing.numbers import duration
+from silicast.report.drawing.numbers import bytes_text, duration
 from silicast.report.drawing.tables import figure, listing
 
 SHOWN = 4
@@ -80,8 +80,8 @@ def _curve_line(curve: CollectiveCurve) -> str:
     nodes = "" if curve.nodes == 1 else f" on {curve.nodes} nodes"
     return (
         f"{curve.op} {curve.implementation} ({curve.launch}), {curve.gpus} devices{nodes}: "
-        f"{_rows(curve.rows)}, {len(curve.sizes)} sizes from {_bytes(curve.sizes[0])} to "
-        f"{_bytes(curve.sizes[-1])}; {low:+.1f} to {high:+.1f} %, 90 % interval now "
+        f"{_rows(curve.rows)}, {len(curve.sizes)} sizes from {bytes_text(curve.sizes[0])} to "
+        f"{bytes_text(curve.sizes[-1])}; {low:+.1f} to {high:+.1f} %, 90 % interval now "
         f"±{_percent(Z90 * curve.log_sd):.1f} %"
     )
 
@@ -172,18 +172,6 @@ def calibration_page(calibration: Calibration) -> RenderableType:
 
 def _rows(count: int) -> str:
     return f"{count} row{'' if count == 1 else 's'}"
-
-
-def _bytes(count: int) -> str:
-    """Size of a message.
-
-    >>> _bytes(512), _bytes(1 << 20)
-    ('512 B', '1 MiB')
-    """
-    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if count >= size:
-            return f"{count / size:.4g} {unit}"
-    return f"{count} B"
 
 
 def _named(term: str) -> str:

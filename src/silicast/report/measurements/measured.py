@@ -1,7 +1,8 @@
-"""Accuracy of predictions on a user's own measurements, as tables and as plain data."""
+"""Accuracy of predictions on a user's own measurements, as tables and as plain data; claims."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -119,3 +120,16 @@ def measured_json(score: MeasuredScore) -> dict[str, Any]:
         "reasons": dict(score.reasons),
         "said": score.said,
     }  # fmt: skip
+
+
+def claims_report(rows: Iterable[Mapping[str, str]]) -> RenderableType:
+    """A paragraph a claim: who says what, what the rows say, and what follows."""
+    return Group(*(line for row in rows for line in _claim_lines(row)))
+
+
+def _claim_lines(row: Mapping[str, str]) -> list[Text]:
+    head = Text(f"{row['tool']}: {row['claim']}", "bold")
+    recount = "not recounted" if row["how"] == "published" else f"recounted {row['recount']}"
+    told = f"  claimed {row['claimed']}; {recount} ({row['how']}, rows {row['rows']})"
+    lines = [head, Text(told), Text(f"  {row['verdict']}"), Text(f"  source: {row['source']}")]
+    return [*lines, Text(f"  effort: {row['effort']}")] if row["effort"] else lines

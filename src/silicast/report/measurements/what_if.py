@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -86,12 +87,12 @@ def what_if_values(result: ScaledTrace) -> dict[str, Any]:
         "device": result.device,
         "tier": "scaled",
         "measured_us": result.measured_us,
-        "kernels_us": _interval(result.scaled_us),
+        "kernels_us": asdict(result.scaled_us),
         "idle_us": result.idle_us,
         "busy_share": result.busy_share,
         "overlap_share": result.overlap_share,
         "measured_wall_us": None if wall is None else wall[0],
-        "wall_us": None if wall is None else _interval(wall[1]),
+        "wall_us": None if wall is None else asdict(wall[1]),
         "unscaled_share": result.unscaled_share,
         "coverage": _coverage(result),
         "gpus": result.plan.gpus,
@@ -102,7 +103,7 @@ def what_if_values(result: ScaledTrace) -> dict[str, Any]:
                 "bytes": each.bytes,
                 "gpus": each.gpus,
                 "launches": each.launches,
-                "exposed_us": _interval(each.exposed_us),
+                "exposed_us": asdict(each.exposed_us),
             }
             for each in result.collectives
         ],
@@ -111,7 +112,7 @@ def what_if_values(result: ScaledTrace) -> dict[str, Any]:
                 "op": op.op,
                 "launches": op.launches,
                 "measured_us": op.measured_us,
-                "scaled_us": _interval(op.scaled_us),
+                "scaled_us": asdict(op.scaled_us),
             }
             for op in result.ops
         ],
@@ -131,7 +132,3 @@ def _coverage(result: ScaledTrace) -> dict[str, Any]:
     shares = {"scaled": 1.0 - result.unscaled_share, "unmodelled": result.unscaled_share}
     known = {name: round(share, 6) for name, share in shares.items() if share > 0.0}
     return {"time_share": known, **largest_of(unknown, "kernel")}
-
-
-def _interval(value: Quantity) -> dict[str, float]:
-    return {"estimate": value.estimate, "p05": value.p05, "p95": value.p95}

@@ -19,6 +19,7 @@ from typing import Any, final
 
 from rich.console import RenderableType
 
+from silicast.core.prediction import Z90
 from silicast.report.drawing.numbers import percent
 from silicast.report.drawing.tables import listing
 
@@ -240,9 +241,6 @@ def _rounded(causes: Mapping[str, float], whole: int) -> dict[str, int]:
         table[largest] = table.get(largest, 0) + left
     return {name: value for name, value in table.items() if value}
 
-
-Z90 = 1.6448536269514722
-"""Half the width of a 90 % interval in standard deviations."""
 
 OF_KERNELS = {
     "device": "{} kernels on this device, all alike",

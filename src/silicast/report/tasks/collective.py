@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.text import Text
 
 from silicast.report.answers import Answer, metrics_table, notes
-from silicast.report.drawing.numbers import Shown, duration, percent, rounded
+from silicast.report.drawing.numbers import Shown, bytes_text, duration, percent, rounded
 from silicast.report.drawing.plot_file import check_plot, figure_class, save_plot, time_tick
 from silicast.report.drawing.tables import listing
 from silicast.scenario.answers.collective.collective_sizes import AstraSimTime
@@ -43,17 +43,6 @@ def head_of(scenario: Mapping[str, Any], size: int | None = None) -> str:
         words.append(f"{work['groups']} groups at once")
     words += [f"{key.replace('_', ' ')} {work[key]}" for key in named if key in work]
     return ", ".join(words)
-
-
-def bytes_text(size: int) -> str:
-    """A size in the unit in which it is shortest.
-
-    >>> bytes_text(512), bytes_text(1 << 20), bytes_text(256_000_000), bytes_text(1536)
-    ('512 B', '1 MiB', '256 MB', '1.5 KiB')
-    """
-    units = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10, "GB": 10**9, "MB": 10**6, "kB": 1000}
-    texts = [f"{size / unit:.4g} {name}" for name, unit in units.items() if size >= unit]
-    return min(texts, key=len, default=f"{size} B")
 
 
 def with_algorithm_bandwidth(size: int, answer: Answer) -> Answer:

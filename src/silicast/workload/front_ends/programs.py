@@ -16,8 +16,7 @@ from typing import Any
 from silicast.core.errors import SilicastError, unsupported
 from silicast.core.packages import missing_package
 from silicast.workload.front_ends.failures import import_failure
-from silicast.workload.graphs.countable import require_countable
-from silicast.workload.graphs.graph import Graph
+from silicast.workload.graphs.graph import Graph, require_countable
 
 Ranges = Mapping[str, tuple[int, int | None]]
 """Smallest and largest value of dynamic dimensions by name; None = any."""

@@ -21,9 +21,16 @@ from silicast.core.decode import Terse, decode_json
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.files import read_bounded, write_atomically
 from silicast.core.plain_data import check_keys
-from silicast.workload.graphs.countable import require_countable
 from silicast.workload.graphs.expressions import size_of, symbols_of
-from silicast.workload.graphs.graph import Block, Direction, Graph, Loops, Node, TensorValue
+from silicast.workload.graphs.graph import (
+    Block,
+    Direction,
+    Graph,
+    Loops,
+    Node,
+    TensorValue,
+    require_countable,
+)
 from silicast.workload.graphs.op import Affine, Dim, Op, Variant
 from silicast.workload.graphs.open_sizes import require_open
 

@@ -13,8 +13,7 @@ from typing import Any, final
 
 from silicast.core.errors import SilicastError
 from silicast.workload.graphs.graph import Graph
-from silicast.workload.networks.network_config import class_in
-from silicast.workload.networks.network_nodes import NetworkNodes
+from silicast.workload.networks.network_nodes import NetworkNodes, class_in
 
 CLASSES = ("FluxTransformer2DModel", "SD3Transformer2DModel")
 

@@ -14,7 +14,7 @@ import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.formats.source import Source
-from silicast.measurement.importers.device_spans import DeviceSpan, device_times
+from silicast.measurement.importers.operator_spans import DeviceSpan, device_times
 from silicast.measurement.what_if.scaled_trace import scaled_trace
 from tests.unit.measurement.importers import samples as s
 

@@ -147,6 +147,9 @@ def test_gradients_hide_behind_the_backward_pass_but_for_the_last_bucket() -> No
         expected = max(whole, collective_us("all_reduce", last, 8))
         assert sums.exposed_us.estimate == pytest.approx(expected)
     assert inserted(ParallelPlan(dp=8), SIZES, "H100", 0, {"bf16"}, 1.0) == ()
+    plan = ParallelPlan(dp=8, tp=2, pp=4, micro_batches=8)
+    *_, shared = inserted(plan, SIZES, "H100", size, {"bf16"}, 1e3)
+    assert shared.bytes == size // 8, "ranks of tensors and stages hold a part each"
     assert SIZES.gradient_bytes(UP_GRADIENT) == 2048 * 512 * 2
     assert SIZES.gradient_bytes(UP) == 0
 

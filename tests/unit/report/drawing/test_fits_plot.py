@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from silicast.core.errors import SilicastError
-from silicast.report.drawing.fits_plot import draw_fits
+from silicast.report.tasks.fits import draw_fits
 
 pytest.importorskip("matplotlib")
 

@@ -102,3 +102,9 @@ def test_an_image_decoder_without_sizes_is_refused() -> None:
     for sizes in wrong:
         with pytest.raises(SilicastError, match="expected whole numbers"):
             decoder_of({**AUTOENCODER, **sizes})
+
+
+def test_a_walk_of_a_graph_meets_the_links_of_its_levels_and_of_what_it_keeps() -> None:
+    """32 links: 32^4 vectors have 4 levels; below, half of what 64 kept nodes link to is new."""
+    graph = VectorIndex("hnsw", 32**4, 128, links=32, ef=64)
+    assert graph.compared == pytest.approx(4 * 32 + 64 * 64 * 0.5)

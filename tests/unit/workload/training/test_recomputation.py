@@ -7,9 +7,10 @@ import pytest
 from silicast.core.errors import SilicastError
 from silicast.distributed.memory.memory_kept import kept_tensors
 from silicast.workload.frameworks.eager import Framework, PassShape, framework_graph
+from silicast.workload.graphs.op import Op, Variant
 from silicast.workload.models.lookup import find_model
 from silicast.workload.training.backward import Training
-from silicast.workload.training.recomputation import MODULES, recomputed_parts
+from silicast.workload.training.recomputation import MODULES, _activation, recomputed_parts
 from silicast.workload.transformers.decoder import build_graph
 from silicast.workload.transformers.plan import Plan
 
@@ -89,3 +90,20 @@ def test_an_unknown_module_is_named_with_those_known(named: str) -> None:
     with pytest.raises(SilicastError, match="core_attn, layernorm") as refused:
         recomputed_parts(named)
     assert refused.value.field == "recompute"
+
+
+@pytest.mark.parametrize("gated", [True, False])
+def test_the_activation_of_grouped_experts_is_over_every_expert_that_a_token_passes(
+    gated: bool,
+) -> None:
+    """64 tokens pass 2 experts each, which 4 ranks share; each rank has half of 1,024 columns."""
+    flags = (("gated", True),) if gated else ()
+    op = Op.make(
+        "moe", Variant(dtype="bf16", flags=flags), tokens=64, topk=2, experts=8, hidden=256,
+        intermediate=1024, ep=4, tp=2,
+    )  # fmt: skip
+    activation = _activation(op)
+    if gated:
+        assert dict(activation.dims) == {"tokens": 32, "width": 2 * 512}
+    else:
+        assert activation.dim("elements") == 32 * 512

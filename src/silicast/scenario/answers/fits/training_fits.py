@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -10,6 +10,7 @@ import msgspec
 
 from silicast.composition.engines.engine import default_engine
 from silicast.core.errors import SilicastError
+from silicast.core.monotone import largest
 from silicast.core.prediction import Quantity
 from silicast.distributed.pipeline.chunk import Rank
 from silicast.scenario.answer import Answer, answer
@@ -138,30 +139,15 @@ def way_of(scenario: Scenario, work: FitsWorkload, way: str) -> TrainingWay:
         if size <= usable:
             break
     full = again(rank, "full")
-    batch = _largest(
-        MOST_SEQUENCES, lambda count: needed(replace(full, micro_batch=count)) <= usable
+    batch = largest(
+        lambda count: needed(replace(full, micro_batch=count)) <= usable, MOST_SEQUENCES, guess=1
     )
     longest = deployment.model.max_positions or MOST_TOKENS
-    context = _largest(longest, lambda tokens: needed(replace(full, seq_len=tokens)) <= usable)
+    context = largest(
+        lambda tokens: needed(replace(full, seq_len=tokens)) <= usable, longest, guess=1
+    )
     names = deployment.model.name, deployment.device.name
     return TrainingWay(made, *names, way, recompute, size, int(usable), batch, context)
-
-
-def _largest(most: int, fits: Callable[[int], bool]) -> int:
-    """The largest number up to ``most`` that fits, where every smaller one does; 0 = none.
-
-    >>> _largest(100, lambda number: number < 38), _largest(100, lambda number: number < 1)
-    (37, 0)
-    """
-    low, high = 0, most + 1
-    step = 1
-    while step <= most and fits(step):
-        low, step = step, 2 * step
-    high = min(step, high)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
 
 
 def _widest(scenario: Scenario, work: FitsWorkload) -> TrainingWay | None:

@@ -16,8 +16,8 @@ from silicast.workflow.scheduling.policy import (
     ClusterJob,
     ClusterView,
     SchedulingPolicy,
+    best_shares,
 )
-from silicast.workflow.scheduling.shares import best_shares
 
 LEAST = 1e-2
 """Speed-up of a job that waits: the mean of order -1 of a zero is zero whatever the others get."""

@@ -11,8 +11,13 @@ from __future__ import annotations
 import math
 from typing import ClassVar, final
 
-from silicast.workflow.scheduling.policy import POLICIES, Allocation, ClusterView, SchedulingPolicy
-from silicast.workflow.scheduling.shares import best_shares
+from silicast.workflow.scheduling.policy import (
+    POLICIES,
+    Allocation,
+    ClusterView,
+    SchedulingPolicy,
+    best_shares,
+)
 
 POWER = -0.5
 PENALTY = 1.1

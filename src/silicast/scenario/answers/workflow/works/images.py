@@ -27,7 +27,7 @@ from silicast.workload.networks.denoising_unet import DenoisingUNet
 from silicast.workload.networks.diffusion_transformer import DiffusionTransformer, transformer_of
 from silicast.workload.networks.image_decoder import decoder_of
 from silicast.workload.networks.image_encoder import ImageEncoder, encoder_of
-from silicast.workload.networks.network_config import class_in
+from silicast.workload.networks.network_nodes import class_in
 from silicast.workload.networks.vector_index import workflow_constants
 from silicast.workload.networks.video_transformer import VideoTransformer
 
