@@ -109,7 +109,7 @@ def deployment_of(
     plan, cut = _by_layers(plan, machine.engine)
     model, assumed = with_copies(model_of(scenario), plan, machine.engine)
     if machine.engine.weight_mix:
-        model, precision, remark = _mixed(scenario, model, machine)
+        model, precision, remark = with_file_formats(scenario, model, machine)
     elif model.default_precision.mix:
         raise _is_of_files(model.default_precision.mix, "model", GGUF)
     else:
@@ -307,7 +307,7 @@ def precision_of(
     return result, [*remark, *_other_groups(result, table.group_size)]
 
 
-def _mixed(
+def with_file_formats(
     scenario: Scenario, model: ModelConfig, machine: Machine
 ) -> tuple[ModelConfig, Precision, list[str]]:
     """The model and its formats as a file of weights of the engine's scheme holds them.
