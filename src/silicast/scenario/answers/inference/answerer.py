@@ -45,6 +45,7 @@ from silicast.scenario.road import FIELDS, not_yet_of
 from silicast.scenario.workloads import InferenceWorkload
 from silicast.serving.capacity.room import Room, room_of
 from silicast.workload.models.model import ModelConfig
+from silicast.workload.models.weight_mix import scheme_named
 
 if TYPE_CHECKING:
     from silicast.composition.passes.static_batch import BatchSteps
@@ -418,7 +419,8 @@ def _answer(
         from silicast.composition.errors.uncertainty import with_assumed_structure
 
         memory = with_assumed_structure(memory)
-    metrics["memory_gb"] = memory
+    metrics["memory_gb"], said = by_names(memory, static_batch.memory.weights, deployment)
+    warnings = [*warnings, *said]
     metrics |= figures
     domain = static_batch.total.domain
     if domain == "in" and unknown_cap(deployment.device):
@@ -435,6 +437,30 @@ def _answer(
         warnings=[*static_batch.total.warnings, *warnings],
         why=_why(static_batch, deployment),
     )
+
+
+BY_NAME = (
+    "weights are those of llama.cpp's own {0}: publishers' files of that name take {1} % less to "
+    "{2} % more (--model FILE.gguf reads one)"
+)
+
+
+def by_names(
+    memory: Quantity, weight_bytes: int, deployment: Deployment
+) -> tuple[Quantity, list[str]]:
+    """Memory, wider where weights are known by the name of a mix alone, which others make anew, and
+    a remark then.
+    """
+    scheme, mix = deployment.engine.weight_mix, deployment.precision.mix
+    if not scheme or not mix:
+        return memory, []
+    low, high = scheme_named(scheme).size_spread(mix)
+    if low == high:
+        return memory, []
+    weights = weight_bytes / 1e9
+    least, most = memory.p05 - (1.0 - low) * weights, memory.p95 + (high - 1.0) * weights
+    remark = BY_NAME.format(mix, round(100 * (1.0 - low)), round(100 * (high - 1.0)))
+    return Quantity(memory.estimate, least, most), [remark]
 
 
 def _predictions(static_batch: StaticBatch) -> dict[str, Prediction]:
