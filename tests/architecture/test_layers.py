@@ -30,6 +30,7 @@ OPTIONAL = {
     "triton": {"measurement"},
     "sympy": {"workload"},  # comes with torch
     "onnx": {"workload", "measurement"},
+    "ai_edge_litert": {"measurement"},
     "onnxruntime": {"measurement"},
     "gymnasium": {"exploration"},
     "ray": {"runner"},

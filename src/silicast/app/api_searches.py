@@ -76,7 +76,8 @@ def nas(
         top: networks that are returned.
 
     Raises:
-        SilicastError: an unknown space, samples that cannot be right, or a budget without samples.
+        SilicastError: an unknown space, samples that cannot be right, or a budget without samples
+            of a device that is not known.
 
     >>> import silicast
     >>> best = silicast.nas("nasbench201", device="my board", top=1)

@@ -17,6 +17,16 @@ from silicast.core.errors import SilicastError
 EXAMPLES = {"speculative": "method=eagle,k=3,acceptance=0.7", "lora": "rank=16,adapters=8"}
 
 
+def table_of(name: str, text: str) -> dict[str, Any]:
+    """A table of a scenario from what a flag of its name says.
+
+    >>> table_of("lora", "rank=16, adapters=8")
+    {'rank': 16, 'adapters': 8}
+    """
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    return key_values(words, f"--{name}", EXAMPLES[name])
+
+
 @final
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
@@ -106,8 +116,7 @@ def serving_scenario(
     placed(scenario, {name: getattr(serve_flags, name) for name in names})
     for name in ("speculative", "lora"):
         if (text := getattr(serve_flags, name)) is not None:
-            words = [word.strip() for word in text.split(",") if word.strip()]
-            scenario[name] = key_values(words, f"--{name}", EXAMPLES[name])
+            scenario[name] = table_of(name, text)
     scenario = _with_files(scenario, serve_flags, launched)
     if pools := _pools(serve_flags, launched):
         scenario["pools"] = pools

@@ -54,7 +54,41 @@ TRELLIS_BLOCKS: dict[str, tuple[int, int]] = {
 }
 """Tiles of 256 weights of ``bits`` each (exllamav3 1.6, modules/quant/exl3.py)."""
 
-BLOCKS: dict[str, tuple[int, int]] = {**GGUF_BLOCKS, **AFFINE_BLOCKS, **TRELLIS_BLOCKS}
+CACHE_BLOCKS: dict[str, tuple[int, int]] = {
+    "fp16": (32, 64),
+    "bf16": (32, 64),
+    **{name: GGUF_BLOCKS[name] for name in ("q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl")},
+}
+"""Formats that keys and values may be cached in apart (llama.cpp, --cache-type-k and -v)."""
+
+MIXED_CACHES: dict[str, tuple[int, int]] = {
+    f"{keys}/{values}": (64, of_keys + of_values)
+    for keys, (_, of_keys) in CACHE_BLOCKS.items()
+    for values, (_, of_values) in CACHE_BLOCKS.items()
+    if keys != values
+}
+"""Caches whose keys and values differ: of as many keys as values."""
+
+BLOCKS: dict[str, tuple[int, int]] = {
+    **GGUF_BLOCKS,
+    **AFFINE_BLOCKS,
+    **TRELLIS_BLOCKS,
+    **MIXED_CACHES,
+}
+
+
+def key_format(cache: str) -> str:
+    """Format of the keys of a cache.
+
+    >>> key_format("q8_0/fp16"), value_format("q8_0/fp16"), value_format("q4_0")
+    ('q8_0', 'fp16', 'q4_0')
+    """
+    return cache.split("/", maxsplit=1)[0]
+
+
+def value_format(cache: str) -> str:
+    """Format of the values of a cache; see :func:`key_format`."""
+    return cache.rsplit("/", maxsplit=1)[-1]
 
 
 def block_bits(name: str) -> float:

@@ -10,6 +10,7 @@ INSTALLED_BY = {
     "chakra": ("protobuf",),
     "data": ("pyarrow",),
     "design": ("gymnasium",),
+    "litert": ("ai_edge_litert",),
     "mcp": ("mcp",),
     "onnx": ("onnx",),
     "plot": ("matplotlib",),

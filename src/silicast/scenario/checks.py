@@ -26,7 +26,7 @@ from silicast.scenario.workloads import (
     WorkflowWorkload,
     Workload,
 )
-from silicast.workload.models.precision import require_agreeing
+from silicast.workload.models.precision import Precision, require_agreeing
 
 OPTIMIZERS = (
     "none", "adam", "adamw", "fused_adam", "sgd", "sgd_momentum", "adafactor", "lion", "muon",
@@ -115,12 +115,16 @@ def _precision(table: PrecisionTable | None, field: str) -> None:
     if table is None:
         return
     values = {name: getattr(table, name) for name in ("recipe", "weights", "activations")}
+    apart = table.kv_cache is not None and "/" in table.kv_cache
+    cache = {} if apart else {"kv_cache": table.kv_cache}
     stated = {
         name: format_name
-        for name, value in (*values.items(), ("kv_cache", table.kv_cache))
+        for name, value in (*values.items(), *cache.items())
         if (format_name := _format_name(value, f"{field}.{name}")) is not None
     }
     try:
+        if apart:
+            Precision.from_formats(kv_cache=table.kv_cache)
         require_agreeing(*map(stated.get, ("recipe", "weights", "activations")))
     except SilicastError as error:
         raise error.at(field) from None

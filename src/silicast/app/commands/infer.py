@@ -5,6 +5,7 @@ from __future__ import annotations
 from silicast.app.arguments import described
 from silicast.app.flags import BatchFlags, Calibrations, Degrees, Json, Strict, inference_scenario
 from silicast.app.html_file import HtmlFile, write_html
+from silicast.app.serve_flags import table_of
 from silicast.app.predict import predicted, print_reply, screen_of, with_calibrations
 
 
@@ -15,6 +16,7 @@ def infer(
     *,
     device: str,
     cached_len: int | None = None,
+    speculative: str | None = None,
     html: HtmlFile = None,
     calibration: Calibrations = None,
     strict: Strict = False,
@@ -24,6 +26,8 @@ def infer(
     scenario = inference_scenario(batch_flags, (degrees or Degrees()).given, device)
     if cached_len is not None:
         scenario["workload"]["cached_len"] = cached_len
+    if speculative is not None:
+        scenario["speculative"] = table_of("speculative", speculative)
     scenario = with_calibrations(scenario, calibration)
     reply = predicted(scenario)
     write_html(scenario, reply, html)

@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from silicast.app import status
-from silicast.app.console import live_line, show, warn
+from silicast.app.console import live_line, show, warn, write_lines
 
 runtime = App(
     name="runtime",
@@ -29,10 +29,11 @@ def detect(
     """Find out which neighbouring operators a runtime runs as one, by timing test models.
 
     Writes minimal pairs of test models, times A, B and A + B on one thread of this machine, and
-    states a rule only where times tell it clearly. Needs pip install 'silicast[runtimes]'.
+    states a rule only where times tell it clearly. Needs pip install 'silicast[runtimes]', or
+    'silicast[litert]'.
 
     Args:
-        name: onnxruntime.
+        name: onnxruntime, or litert.
         operators: first operators, separated by commas (conv,matmul); all if left out.
         rounds: of one pair, at most; more decide pairs that a busy machine hides.
         output: a TOML file of the rules, as catalog/runtimes has them; else they are printed.
@@ -54,7 +55,7 @@ def detect(
     for first, second in result.undecided():
         warn(f"undecided: {first}, then {second}; more --rounds, or a quieter machine")
     if output is None:
-        show(result.text())
+        write_lines(result.text().splitlines())
     else:
         write_atomically(output, result.text().encode())
         show(f"{output}: rules of {result.runtime} {result.version}, {result.target}")

@@ -189,6 +189,8 @@ class FusionTable(Strict, frozen=True):
         quantize: recipe of a product -> kernels before it that also quantise its input: "norm",
             "all_reduce" (a norm inside the sum over the ranks), "activation", "attention".
         latent: one product makes the latents of queries and of keys and values; else there are two.
+        scores: attention is one kernel; else scores are written to memory, and two products and a
+            softmax run one after the other.
     """
 
     all_reduce_mb: dict[str, dict[str, float]] = {}
@@ -197,6 +199,7 @@ class FusionTable(Strict, frozen=True):
     attention: list[str] = []
     quantize: dict[str, list[Literal["norm", "all_reduce", "activation", "attention"]]] = {}
     latent: bool = True
+    scores: bool = True
 
 
 class OverlapTable(Strict, frozen=True):

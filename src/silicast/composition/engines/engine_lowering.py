@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from silicast.composition.engines.attention_scores import with_scores
+from silicast.composition.engines.cut_rows import with_rows_cut
 from silicast.composition.step.machine import Machine
 from silicast.hardware.platforms import maker_of
 from silicast.workload.graphs.graph import Block, Graph, Node
@@ -62,6 +64,10 @@ def engine_graph(
         graph = replace(graph, blocks=blocks)
     if not machine.engine.fusion.latent:
         graph = replace(graph, blocks=tuple(_with_both_latents(block) for block in graph.blocks))
+    if not machine.engine.fusion.scores:
+        graph = replace(graph, blocks=tuple(map(with_scores, graph.blocks)))
+    if machine.engine.parallel.rows and plan.pp > 1:
+        graph = replace(graph, blocks=tuple(with_rows_cut(each, plan.pp) for each in graph.blocks))
     known: dict[Op, Op] = {}
     blocks = tuple(
         replace(block, nodes=tuple(_nodes(block, machine, plan, known))) for block in graph.blocks

@@ -11,10 +11,13 @@ option                        values               what it does
 ``cudagraph_capture_sizes``   a list               sizes of batches that graphs are captured for
 ``overlap``                   true, false          second streams (shared experts beside others)
 ``fused_all_reduce``          true, false          sums over ranks that also add and norm
+``cut_rows``                  true, false          devices that share layers share products too
 ``custom_all_reduce``         true, false          sums by the engine's kernels, else the usual
 ``nvls``                      true, false          long sums are made in the NVLink switch
 ``fused_routing``             true, false          one kernel chooses experts within groups
 ``fused_latent``              true, false          one product makes both latents of a layer
+``fused_attention``           true, false          attention is one kernel, else its scores are
+                                                   written to memory
 ``policy``                    a name               the scheduling policy, of another engine too:
                                                    vllm-v1, vllm-v0, sarathi, sglang, trtllm,
                                                    orca, static, lightllm
@@ -166,9 +169,14 @@ def _fused_routing(engine: Engine, value: Any) -> Engine:
     return msgspec.structs.replace(engine, experts=experts)
 
 
-def _fused_latent(engine: Engine, value: Any) -> Engine:
-    fusion = msgspec.structs.replace(engine.fusion, latent=_yes_or_no("fused_latent", value))
-    return msgspec.structs.replace(engine, fusion=fusion)
+def _in_one(name: str, field: str) -> Callable[[Engine, Any], Engine]:
+    """A field of the fusion table: one kernel does it."""
+
+    def change(engine: Engine, value: Any) -> Engine:
+        fusion = msgspec.structs.replace(engine.fusion, **{field: _yes_or_no(name, value)})
+        return msgspec.structs.replace(engine, fusion=fusion)
+
+    return change
 
 
 def _custom_all_reduce(engine: Engine, value: Any) -> Engine:
@@ -358,6 +366,13 @@ def _num_redundant_experts(engine: Engine, value: Any) -> Engine:
 
 def _num_slots(engine: Engine, value: Any) -> Engine:
     return _spread(engine, expert_places=int(_number("num_slots", value, 1, 1 << 16)))
+
+
+def _cut_rows(engine: Engine, value: Any) -> Engine:
+    if _yes_or_no("cut_rows", value) and engine.parallel.tensor:
+        hint = "leave it out: its tensor parallelism cuts products"
+        raise unsupported(f"{engine.name} has no such split", "engine.options.cut_rows", hint)
+    return _spread(engine, rows=value)
 
 
 def _spread(engine: Engine, **fields: Any) -> Engine:
@@ -553,7 +568,9 @@ _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
     "custom_all_reduce": _custom_all_reduce,
     "nvls": _nvls,
     "fused_routing": _fused_routing,
-    "fused_latent": _fused_latent,
+    "fused_latent": _in_one("fused_latent", "latent"),
+    "fused_attention": _in_one("fused_attention", "scores"),
+    "cut_rows": _cut_rows,
     "policy": _policy,
     "http_server": _http_server,
     "max_num_seqs": _max_num_seqs,
@@ -595,6 +612,6 @@ QUEUE_OPTIONS = (
 
 OPTIONS = (
     *("async_scheduling", "cuda_graph", "overlap", "fused_all_reduce", "nvls", "fused_routing"),
-    *("fused_latent", "custom_all_reduce"),
+    *("fused_latent", "fused_attention", "custom_all_reduce"),
 )
 """Switches of how a step runs."""

@@ -18,7 +18,9 @@ class EngineParallelTable(Strict, frozen=True):
         mixes_prefill: a step may hold sequences in prefill and in decode; else prefill goes first.
         expert_copies: beside the experts; expert_places: for both together, 0 = not stated.
         schedules: of a training pipeline that it has; [] = any.
-        tensor: it cuts products over devices; else models are split over them by layers alone.
+        tensor: it cuts products over devices; else models are split over them by layers.
+        rows: of such, products are cut by rows over all devices besides.
+        one_batch: a step goes through all stages before the next one starts.
         context: how context ranks may see each other's keys, the usual way first; [] =
             by any, usually as a ring.
         zero: stage of ZeRO in training; gradient_bits: in which data ranks sum gradients.
@@ -39,6 +41,8 @@ class EngineParallelTable(Strict, frozen=True):
     overlaps_transfers: Literal["always", "chunks"] = "always"
     schedules: list[str] = []
     tensor: bool = True
+    rows: bool = False
+    one_batch: bool = False
     context: list[str] = []
     zero: int = 0
     zero_whole_weights: int = 1

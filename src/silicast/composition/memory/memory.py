@@ -14,8 +14,10 @@ from silicast.workload.models.counting import (
     weight_bytes,
 )
 from silicast.workload.models.model import ModelConfig
+from silicast.workload.transformers.plan import Plan
 
 GB = 1e9
+SCORE_BYTES = 4
 GIB = float(1 << 30)
 
 
@@ -99,15 +101,30 @@ def static_batch_memory(
     if whole != policy:
         all_weights = weight_bytes(model, plan, precision, policy=whole)
         all_cache = kv_cache_bytes(model, plan, precision, slots, policy=whole)
+    results = activation_bytes(model, plan, precision, tokens, len(input_lens), policy)
+    if not engine.fusion.scores:
+        results += scores_bytes(model, plan, tokens, max(slots))
     return MemoryUse(
         weights=weights,
         kv_cache=cache,
-        activations=activation_bytes(model, plan, precision, tokens, len(input_lens), policy),
+        activations=results,
         framework=round(deployment.machine.framework_gb * GB),
         usable=round(deployment.device.dram.capacity_bytes * engine.memory.usable_fraction),
         host_weights=all_weights - weights,
         host_kv_cache=all_cache - cache,
     )
+
+
+def scores_bytes(model: ModelConfig, plan: Plan, tokens: int, keys: int) -> int:
+    """Scores of a layer's attention that are written to memory: 32 bits for each head of a rank,
+    token of a step and key.
+
+    >>> from silicast.workload.models.lookup import find_model
+    >>> scores_bytes(find_model("Llama-2-7B"), Plan(), 512, 4096) == 32 * 512 * 4096 * 4
+    True
+    """
+    most = max(model.kind(layer).heads for layer in range(model.layers))
+    return SCORE_BYTES * -(-most // plan.tp) * tokens * keys
 
 
 @final

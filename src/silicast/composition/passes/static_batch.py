@@ -52,6 +52,7 @@ class StaticBatch:
         clock_hz: the clock held in prefill and in decode.
         steps: the evaluated steps of prefill and decode.
         weights: how many decode steps each evaluated one stands for; empty = nothing is decoded.
+        beside: passes of another model on the same devices, and how often each is run.
     """
 
     prefill: Prediction
@@ -61,6 +62,7 @@ class StaticBatch:
     clock_hz: tuple[float, float]
     steps: tuple[BatchSteps, BatchSteps]
     weights: F64
+    beside: tuple[tuple[BatchSteps, F64], ...] = ()
 
     def kernels_j(self) -> float:
         """What the kernels of one device of every stage take beyond what it draws while it waits,
@@ -71,6 +73,8 @@ class StaticBatch:
         if len(self.weights):
             each = remaining.kernels_j(remaining.rows, remaining.rows[len(self.weights) // 2])
             kernels_j += float(each @ self.weights)
+        for steps, counts in self.beside:
+            kernels_j += float(steps.kernels_j(steps.rows, steps.rows[0]) @ counts)
         return kernels_j
 
     def tier_seconds(self) -> tuple[dict[Tier, float], dict[Tier, float]]:
@@ -129,19 +133,24 @@ def predict_static_batch(
     step, _ = decode_steps.at("decode_step", middle, warnings)
     remaining, decode_hz = decode_steps.at("decode", middle, warnings, weights)
     remaining = replace(remaining, part=remaining.part.changed(count=output_len - 1))
-    longer = max((first, remaining), key=lambda phase: phase.part.exposed_ps)
-    halves = [(phase.part.exposed_ps, phase.error, phase.narrowed) for phase in (first, remaining)]
-    total = replace(
-        longer,
-        part=Part.group("total", (first.part, remaining.part)),
-        error=ErrorFactors.of_sum([(time, item) for time, item, _ in halves]),
-        narrowed=Later(lambda: narrowed_sum(halves)),
-        domain=worst_domain((first.domain, remaining.domain)),
-        warnings=said_by(longer, first, remaining),
-    )
+    total = summed("total", (first, remaining))
     evaluated = (prefill_steps, decode_steps)
     clocks = (prefill_hz, decode_hz)
     return StaticBatch(first, step, total, memory, clocks, evaluated, weights)
+
+
+def summed(name: str, phases: Sequence[Prediction]) -> Prediction:
+    """Phases one after another; tier and clock are those of the longest."""
+    longest = max(phases, key=lambda phase: phase.part.exposed_ps)
+    terms = [(phase.part.exposed_ps, phase.error, phase.narrowed) for phase in phases]
+    return replace(
+        longest,
+        part=Part.group(name, tuple(phase.part for phase in phases)),
+        error=ErrorFactors.of_sum([(time, item) for time, item, _ in terms]),
+        narrowed=Later(lambda: narrowed_sum(terms)),
+        domain=worst_domain(tuple(phase.domain for phase in phases)),
+        warnings=said_by(longest, *phases),
+    )
 
 
 def batch_memory(

@@ -32,14 +32,18 @@ from silicast.core.numerics import F64, I64
 from silicast.workload.graphs.nodes import (
     PREFILL_KV,
     PREFILL_LONGEST,
+    PREFILL_LONGEST_KV,
     PREFILL_Q,
     PREFILL_SEQUENCES,
     PREFILL_TOKENS,
 )
 from silicast.workload.graphs.op import Affine
 
-SYMBOLS = frozenset((PREFILL_Q, PREFILL_KV, PREFILL_SEQUENCES, PREFILL_TOKENS, PREFILL_LONGEST))
+SYMBOLS = frozenset(
+    (PREFILL_Q, PREFILL_KV, PREFILL_SEQUENCES, PREFILL_TOKENS, PREFILL_LONGEST, PREFILL_LONGEST_KV)
+)
 """What the sizes of nodes may depend on."""
+_PAST = frozenset((PREFILL_KV, PREFILL_LONGEST_KV))
 TOLERANCE = 0.004
 """Largest error, in the middle of a cell, of a step of prompts alone."""
 
@@ -67,7 +71,7 @@ class PrefillSurface:
         rest_s: Callable[[int, int, int], float],
     ) -> None:
         self._calls, self._rest_s = CallValues(timer, group, members, device), rest_s
-        self._sees_past = any(PREFILL_KV in _symbols(timer, index) for index in members)
+        self._sees_past = any(_PAST & _symbols(timer, index) for index in members)
         window = dict(timer.nodes[members[0]].op.dims).get("window", 0)
         self._reach = window if isinstance(window, int) and window else 1 << 40
         self._alone = LengthTable(self._of_lengths)

@@ -59,7 +59,7 @@ class Stepper:
 
     Attributes:
         now_ns: end of the last step; ``started_ns``: its start.
-        in_flight: steps that are under way at once, one a pipeline stage.
+        in_flight: steps that are under way at once.
         asynchronous: whether a step is scheduled as soon as the one before has started.
 
     >>> import numpy as np
@@ -83,7 +83,7 @@ class Stepper:
         self.prices = prices
         self.now_ns = now_ns
         self.started_ns = now_ns
-        self.in_flight: int = prices.graph.stages
+        self.in_flight: int = prices.graph.in_flight
         self.asynchronous: bool = prices.asynchronous
         self._gap_ns = to_ns(prices.gap_s)
         self._free_ns = [now_ns] * self.in_flight
@@ -147,16 +147,16 @@ class Stepper:
         as they would be run now (:meth:`take` runs them).
 
         Raises:
-            ValueError: no sequence decodes, or no steps, or several stages.
+            ValueError: no sequence decodes, or no steps, or several in flight.
         """
         if not len(decode_kv) or steps < 1 or self.in_flight > 1:
-            raise ValueError("no sequence decodes, or no steps, or several stages")
+            raise ValueError("no sequence decodes, or no steps, or several in flight")
         price = self.prices.run(decode_kv, steps, elsewhere)
         work, gap = to_ns(price.work_s), self._gap_ns
         start = self._start_ns(work)
         starts, ends = [], []
-        for stage, wait in zip(price.stages_s[0], price.waits_s, strict=True):
-            took = round((stage + wait) * NANO)
+        for pass_s in price.pass_s:
+            took = round(pass_s * NANO)
             starts.append(start)
             ends.append(start + took)
             if not self.asynchronous:

@@ -87,6 +87,7 @@ class StageGraph:
         graph: with the engine's own ops, before it is cut into stages.
         nodes: equal work, in the order in which it first runs.
         regions: nodes on two streams of replayed graphs.
+        in_flight: steps that are under way at once, one a stage unless the engine waits.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class StageGraph:
         self.name: str = graph.name
         self.plan = plan
         self.stages: int = plan.pp
+        self.in_flight: int = 1 if machine.engine.parallel.one_batch else plan.pp
         self._experts = machine.engine.experts
         self._further = machine.engine.launch.further
         self._trains = machine.engine.kind == "training"

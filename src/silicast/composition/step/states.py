@@ -71,22 +71,17 @@ class BatchStates:
     @cached_property
     def prefill_longest(self) -> I64:
         """New tokens of the longest sequence in prefill, shape (n,); 0 where there is none."""
-        prefill_longest = np.zeros(len(self), dtype=np.int64)
-        filled = self.prefill_sequences > 0
-        if filled.any():
-            starts = self.prefill_offsets[:-1][filled]
-            prefill_longest[filled] = np.maximum.reduceat(self.prefill_q, starts)
-        return prefill_longest
+        return _longest(self.prefill_q, self.prefill_offsets)
+
+    @cached_property
+    def prefill_longest_kv(self) -> I64:
+        """Past and new tokens of the sequence in prefill that has most, shape (n,); likewise."""
+        return _longest(self.prefill_kv, self.prefill_offsets)
 
     @cached_property
     def decode_longest(self) -> I64:
         """Cached and new tokens of the longest decoding sequence, shape (n,); 0 = there is none."""
-        longest = np.zeros(len(self), dtype=np.int64)
-        filled = self.decode_sequences > 0
-        if filled.any():
-            starts = self.decode_offsets[:-1][filled]
-            longest[filled] = np.maximum.reduceat(self.decode_kv, starts) + 1
-        return longest
+        return _longest(self.decode_kv + 1, self.decode_offsets)
 
     @cached_property
     def prefill_kv_tokens(self) -> I64:
@@ -240,6 +235,15 @@ class BatchStates:
 
     def _elsewhere(self) -> I64:
         return np.full(len(self), -1) if self.elsewhere is None else self.elsewhere
+
+
+def _longest(lengths: I64, offsets: I64) -> I64:
+    """The largest of each state's ``lengths``, shape (n,); 0 where it has none."""
+    longest = np.zeros(len(offsets) - 1, dtype=np.int64)
+    filled = np.diff(offsets) > 0
+    if filled.any():
+        longest[filled] = np.maximum.reduceat(lengths, offsets[:-1][filled])
+    return longest
 
 
 def _taken(offsets: I64, rows: I64) -> tuple[I64, I64]:

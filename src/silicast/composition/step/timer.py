@@ -46,6 +46,7 @@ from silicast.workload.graphs.nodes import (
     PREFILL_KV,
     PREFILL_KV_TOKENS,
     PREFILL_LONGEST,
+    PREFILL_LONGEST_KV,
     PREFILL_SEQUENCES,
     PREFILL_TOKENS,
     TOKENS,
@@ -279,6 +280,7 @@ class Timer:
             PREFILL_TOKENS: states.prefill_tokens,
             PREFILL_SEQUENCES: states.prefill_sequences,
             PREFILL_LONGEST: states.prefill_longest,
+            PREFILL_LONGEST_KV: states.prefill_longest_kv,
             DECODE_TOKENS: states.decode_sequences,
             DECODE_LONGEST: states.decode_longest,
         }
@@ -293,9 +295,10 @@ class Timer:
             decoding: sequences in decode; ``longest``: tokens of the longest, with the new one.
             elsewhere: new tokens of the other groups of attention_dp; -1 = as many each.
         """
-        new = total = most = 0
+        new = total = most = deepest = 0
         for item, seen in prefill:
             new, total, most = new + item, total + seen, max(most, item)
+            deepest = max(deepest, seen)
         tokens = new + decoding
         launch = self.machine.engine.launch
         replays = (launch.prefill if prefill else launch.decode) != "stream"
@@ -310,6 +313,7 @@ class Timer:
             PREFILL_TOKENS: new,
             PREFILL_SEQUENCES: len(prefill),
             PREFILL_LONGEST: most,
+            PREFILL_LONGEST_KV: deepest,
             DECODE_TOKENS: decoding,
             DECODE_LONGEST: longest,
         }

@@ -19,6 +19,7 @@ from silicast.exploration.network_search import Measure, RankedNetworks, ranked,
 from silicast.formats.tables import read_table
 from silicast.learning.known_latencies import blended_ms, known_latencies, own_table, usual_ranks
 from silicast.measurement.calibrating.calibrate_samples import MODEL, blend_of, read_samples
+from silicast.measurement.calibrating.priced_space import PricedSpace, priced_space
 from silicast.workload.spaces import ArchitectureSpace, space_named
 
 ACCURACY: Final = ("accuracy", "top1", "score")
@@ -35,8 +36,10 @@ class SampledSearch:
 
     Attributes:
         objective: what was made as large as possible.
-        blend: what the samples came to; None = no sample: latencies are ranks alone.
+        blend: what the samples came to; None = there is none.
         known: there is no sample, and the blend is of the space's own table of the device.
+        priced: without either, what the kernels of a device of the catalog take; None = latencies
+            are ranks alone.
         notes: what a user must know of the samples.
     """
 
@@ -47,6 +50,7 @@ class SampledSearch:
     blend: Blended | None
     notes: tuple[str, ...]
     known: bool = False
+    priced: PricedSpace | None = None
 
     @property
     def names(self) -> list[str]:
@@ -54,10 +58,11 @@ class SampledSearch:
         return [_name(self.space, each) for each in self.networks.choices.tolist()]
 
     def latency_ms(self, index: int) -> Quantity | None:
-        """Of one network; None without samples."""
-        if self.blend is None:
+        """Of one network; None where there are ranks alone."""
+        source = self.blend or self.priced
+        if source is None:
             return None
-        return Quantity.around(float(self.networks.latencies[index]), self.blend.log_sd)
+        return Quantity.around(float(self.networks.latencies[index]), source.log_sd)
 
 
 def search_space(
@@ -75,27 +80,35 @@ def search_space(
 
     Args:
         samples: tables of latencies of networks (columns ``model`` and ``latency_ms``), or
-            calibrations made of such; () = ranks by what known devices take.
+            calibrations made of such; () = what the space's own table holds of the device, else
+            what its kernels take if the catalog has it, else ranks by what other devices take.
         accuracy: a table of networks with their accuracy, of which the best are chosen, or a
             function of names; None = as many multiplications as the budget allows.
         evaluations: networks that a search looks at, at most.
 
     Raises:
         SilicastError: an unknown space, samples that cannot be right or of another space, a budget
-            without samples, or a table without a network of the space.
+            without samples of an unknown device, or a table without a network of the space.
     """
     space = space_named(space_name)
     blend, notes = _blend(space, samples)
     known = blend is None and (blend := own_table(space, device)) is not None
-    if blend is None and budget_ms is not None:
+    priced = priced_space(space.name, device) if blend is None else None
+    if priced is not None:
+        notes = (*notes, *priced.notes)
+    if blend is None and priced is None and budget_ms is not None:
         raise SilicastError(
-            "without samples of the device networks can be ranked, and not be timed",
+            f"of {device[:60]} nothing is known: without samples networks can be ranked, and not be "
+            "timed",
             field="budget",
             hint="give latencies of about ten networks with --samples; silicast calibrate --advise "
-            f"{space.name} says which; {', '.join(_known_names(space))} need none",
+            f"{space.name} says which; devices of the catalog (silicast devices) and "
+            f"{', '.join(_known_names(space))} need none",
         )
 
     def latency(choices: I64) -> F64:
+        if priced is not None:
+            return priced.latencies(choices)
         return usual_ranks(space, choices) if blend is None else blended_ms(blend, choices)
 
     if isinstance(accuracy, Path):
@@ -112,7 +125,7 @@ def search_space(
             seed=seed,
         )
     objective = "multiplications" if accuracy is None else "accuracy"
-    return SampledSearch(space, device, objective, networks, blend, notes, known)
+    return SampledSearch(space, device, objective, networks, blend, notes, known, priced)
 
 
 def _blend(

@@ -33,6 +33,9 @@ _DEVICE = re.compile(r"^\s*(?:Device \d+:|ggml_\w+_init: GPU name:|ggml_vulkan: 
 _BUILD = re.compile(r"^build:\s*\S+\s*\((\d+)\)")
 _TEST = re.compile(r"(?:pp(\d+))?\+?(?:tg(\d+))?(?:\s*@\s*d(\d+))?")
 PARAMETERS_AGREE = 0.02
+OFF = ("0", "false", "off")
+USUAL = "f16"
+"""The tool's format of cached keys and of values."""
 ALL_LAYERS = 99
 """Layers on the device from which on all of them are meant (the tool's own default)."""
 
@@ -95,6 +98,8 @@ class LlamaBench(Importer):
         if not rows:
             raise source.error("holds no test of llama-bench", "test", "was it cut off?")
         reported = {row.device for row in rows if row.device} or ({device} if device else set())
+        counts = {names: names.count(",") + 1 for names in reported}
+        reported = {kind.strip() for names in reported for kind in names.split(",")}
         session = session_of(
             source,
             options,
@@ -104,7 +109,9 @@ class LlamaBench(Importer):
             stack={"llama.cpp": build} if build else {},
         )
         options = Options(session.device, options.fields, session.id)
-        records = tuple(_record(row, source, options) for row in rows)
+        records = tuple(
+            _record(row, counts.get(row.device or device, 1), source, options) for row in rows
+        )
         return FileReading(session, records)
 
 
@@ -132,9 +139,9 @@ def _content(source: Source) -> tuple[list[LlamaBenchRow], str, str]:
         table = list(csv.DictReader(lines))
         rows = [_of_fields(number, each, source) for number, each in enumerate(table, 2)]
         return rows, "", next((str(each.get("build_number", "")) for each in table), "")
-    device = next((m[1].strip() for line in lines if (m := _DEVICE.match(line))), "")
+    devices = ", ".join(m[1].strip() for line in lines if (m := _DEVICE.match(line)))
     build = next((m[1] for line in lines if (m := _BUILD.match(line))), "")
-    return list(_of_table(lines, source)), device, build
+    return list(_of_table(lines, source)), devices, build
 
 
 def _objects(source: Source) -> list[tuple[int, dict[str, Any]]]:
@@ -189,7 +196,8 @@ def _of_fields(number: int, row: Mapping[str, Any], source: Source) -> LlamaBenc
         for field in ("n_prompt", "n_gen", "n_depth")
     )
     names = {"n_gpu_layers": "ngl", "n_ubatch": "n_ubatch", "n_cpu_moe": "n_cpu_moe"}
-    names |= {"type_k": "type_k", "backends": "backend", "flash_attn": "fa"}
+    names |= {"type_k": "type_k", "type_v": "type_v", "backends": "backend"}
+    names |= {"flash_attn": "fa", "split_mode": "sm"}
     return LlamaBenchRow(
         number,
         str(row["model_type"]),
@@ -213,8 +221,8 @@ def _number(value: object, field: str, line: int, source: Source) -> float:
     return number
 
 
-def _record(row: LlamaBenchRow, source: Source, options: Options) -> Record:
-    """The run, or why no scenario describes it."""
+def _record(row: LlamaBenchRow, devices: int, source: Source, options: Options) -> Record:
+    """The run on so many devices, or why no scenario describes it."""
     tokens = row.prompt + row.generated
     label = f"{row.model} {f'pp{row.prompt}' if row.prompt else ''}"
     label += f"{f'tg{row.generated}' if row.generated else ''}"
@@ -242,6 +250,8 @@ def _record(row: LlamaBenchRow, source: Source, options: Options) -> Record:
         "precision": _precision(row, source, options),
         "workload": workload,
     }
+    if devices > 1 and row.settings.get("sm", "") != "none":
+        columns["parallel"] = {"pp": devices}
     scenario = with_fields(columns, options.fields)
     return RunRow(options.session, scenario, metrics, name=label, row=row.line)
 
@@ -286,6 +296,10 @@ def _options(row: LlamaBenchRow) -> dict[str, Any]:
         options["n_gpu_layers"] = int(layers)
     if experts.isdigit() and int(experts):
         options["n_cpu_moe"] = int(experts)
+    if row.settings.get("fa", "").casefold() in OFF:
+        options["flash_attn"] = "off"
+    if row.settings.get("sm", "") == "row":
+        options["split_mode"] = "row"
     names = row.settings.get("backend", "").split(",")[0].strip().lower()
     backend = {"mtl": "metal"}.get(names, names)
     if backend in ("cuda", "rocm", "vulkan", "metal", "sycl"):
@@ -302,5 +316,10 @@ def _precision(row: LlamaBenchRow, source: Source, options: Options) -> dict[str
             "state it: --set precision.weights=Q4_K_M",
         )
     precision = {"weights": mix} if mix else {}
-    cache = row.settings.get("type_k", "")
-    return precision | ({"kv_cache": cache} if cache and cache not in ("f16", "-") else {})
+    cache = "/".join(_cached_in(row, name) for name in ("type_k", "type_v"))
+    return precision | ({"kv_cache": cache} if cache != f"{USUAL}/{USUAL}" else {})
+
+
+def _cached_in(row: LlamaBenchRow, name: str) -> str:
+    stated = row.settings.get(name, "")
+    return USUAL if stated in ("", "-") else stated

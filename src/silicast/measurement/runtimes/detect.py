@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, final
 
@@ -17,12 +17,17 @@ BATCH = 15
 """Rounds of a pair between two decisions."""
 
 
+RUNTIMES = ("onnxruntime", "litert")
+"""Runtimes that run test models here."""
+
+
 class TimedRuntime(Protocol):
-    """A runtime that runs test models."""
+    """A runtime that runs test models; ``operators``: those of the pairs that it has."""
 
     name: str
     target: str
     version: str
+    operators: Collection[str]
 
     def seconds(self, chain: Sequence[str]) -> float:
         """Seconds of a repeat of a chain of operators."""
@@ -75,8 +80,12 @@ def runtime_named(name: str) -> TimedRuntime:
     Raises:
         SilicastError: an unknown runtime, or one that is not installed.
     """
-    if name != "onnxruntime":
-        raise unknown_name(f"unknown runtime {name!r:.40}", "runtime", "onnxruntime")
+    if name not in RUNTIMES:
+        raise unknown_name(f"unknown runtime {name!r:.40}", "runtime", " or ".join(RUNTIMES))
+    if name == "litert":
+        from silicast.measurement.runtimes.litert import LiteRt
+
+        return LiteRt()
     from silicast.measurement.runtimes.onnx_runtime import OnnxRuntime
 
     return OnnxRuntime()
@@ -105,7 +114,7 @@ def detect(
             field="--rounds",
             hint="a decision needs the spread of its rounds",
         )
-    every = pairs(operators)
+    every = [pair for pair in pairs(operators) if {*pair} <= {*runtime.operators}]
     rows: dict[Pair, list[list[float]]] = {pair: [] for pair in every}
     findings: dict[Pair, Finding] = {}
     remaining = every

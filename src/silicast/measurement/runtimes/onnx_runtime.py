@@ -14,6 +14,7 @@ import numpy as np
 from silicast.core.packages import missing_package
 from silicast.measurement.runtimes.minimal_pairs import (
     INPUT,
+    OPERATORS,
     REPEATS,
     SHAPE,
     imported_onnx,
@@ -40,6 +41,7 @@ class OnnxRuntime:
 
     name = "onnxruntime"
     target = "cpu"
+    operators = frozenset(OPERATORS)
 
     def __init__(self) -> None:
         self.version = str(_package().__version__)

@@ -21,6 +21,9 @@ def search_parts(result: SampledSearch) -> Iterator[RenderableType]:
         width = 100.0 * math.expm1(Z90 * blend.log_sd)
         count = "its networks were measured" if result.known else f"{blend.rows} samples"
         known = f"{count}, interval ±{width:.0f} %"
+    elif (priced := result.priced) is not None:
+        width = 100.0 * math.expm1(Z90 * priced.log_sd)
+        known = f"no sample: by kernels and datasheet, interval +{width:.0f} %"
     yield f"{result.space.name} on {result.device}: {known}"
     yield (
         f"{networks.within:,} of {networks.evaluated:,} networks are within the budget; the most "

@@ -9,7 +9,7 @@ from silicast.composition.engines.engine import Engine, engines_of, mixing_engin
 from silicast.composition.passes.deployment import Deployment, with_copies
 from silicast.composition.power.energy import is_modelled
 from silicast.composition.step.machine import Machine
-from silicast.core.dtypes import RECIPES
+from silicast.core.dtypes import BLOCKS, RECIPES, key_format, value_format
 from silicast.core.errors import SilicastError, unsupported
 from silicast.hardware.device import Device
 from silicast.hardware.host import Host
@@ -106,15 +106,10 @@ def deployment_of(
         raise not_yet_of(FIELDS["parallel.sp"], "parallel.sp")
     machine, warnings = machine_of(scenario, options, trains=trains)
     plan = plan_of(scenario)
-    if plan.tp > 1 and not machine.engine.parallel.tensor:
-        raise unsupported(
-            f"{machine.engine.name} splits models over devices by layers",
-            "parallel.tp",
-            f"state pp = {plan.tp}",
-        )
+    plan, cut = _by_layers(plan, machine.engine)
     model, assumed = with_copies(model_of(scenario), plan, machine.engine)
     if machine.engine.weight_mix:
-        model, precision, remark = _mixed(scenario, model, machine)
+        model, precision, remark = with_file_formats(scenario, model, machine)
     elif model.default_precision.mix:
         raise _is_of_files(model.default_precision.mix, "model", GGUF)
     else:
@@ -126,7 +121,30 @@ def deployment_of(
     remark += _in_32_bits(scenario, model, machine)
     offload = machine.engine.memory.offload
     remark += offload.beyond(model.layers) if offload is not None else []
-    return Deployment(machine, model, plan, precision), [*remark, *assumed, *warnings]
+    return Deployment(machine, model, plan, precision), [*remark, *cut, *assumed, *warnings]
+
+
+def _by_layers(plan: Plan, engine: Engine) -> tuple[Plan, list[str]]:
+    """The plan of an engine that splits models by layers, which may cut products by rows besides,
+    and what a reader must know of that.
+
+    Raises:
+        SilicastError: tensor parallelism under an engine that has none.
+    """
+    table = engine.parallel
+    if table.tensor:
+        return plan, []
+    if table.rows and plan.gpus == 1:
+        return plan, ["products are cut by rows over several devices: one is stated"]
+    if plan.tp == 1:
+        return plan, []
+    if not table.rows:
+        raise unsupported(
+            f"{engine.name} splits models over devices by layers",
+            "parallel.tp",
+            f"state pp = {plan.tp}, or engine.options.split_mode = row",
+        )
+    return dataclasses.replace(plan, tp=1, pp=plan.pp * plan.tp), []
 
 
 def _require_kernels(machine: Machine, model: ModelConfig, precision: Precision) -> None:
@@ -136,6 +154,13 @@ def _require_kernels(machine: Machine, model: ModelConfig, precision: Precision)
     engine, device = machine.engine, machine.device
     if not engine.weight_mix:
         return
+    values = value_format(precision.kv_cache)
+    if not engine.fusion.scores and values in BLOCKS:
+        raise unsupported(
+            f"without flash attention {engine.name} keeps no values in {values}",
+            "precision.kv_cache",
+            f"{key_format(precision.kv_cache)}/f16, or leave flash attention on",
+        )
     from silicast.workload.libraries.catalog import library
 
     formats = {precision.recipe, *(each for table in model.formats for _, each in table)}
@@ -282,7 +307,7 @@ def precision_of(
     return result, [*remark, *_other_groups(result, table.group_size)]
 
 
-def _mixed(
+def with_file_formats(
     scenario: Scenario, model: ModelConfig, machine: Machine
 ) -> tuple[ModelConfig, Precision, list[str]]:
     """The model and its formats as a file of weights of the engine's scheme holds them.

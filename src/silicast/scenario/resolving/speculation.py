@@ -11,7 +11,7 @@ from silicast.core.errors import SilicastError
 from silicast.kernels.physics.constants import load_physics
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolve import find_any_model
-from silicast.scenario.resolving.deployments import precision_of
+from silicast.scenario.resolving.deployments import precision_of, with_file_formats
 from silicast.scenario.schema import SpeculativeTable
 from silicast.serving.simulation.drafting import Drafting, layers_of
 from silicast.serving.simulation.speculation import Acceptance
@@ -63,10 +63,13 @@ def _drafter(
         return None, [HOST]
     if table.draft is not None:
         draft = find_any_model(table.draft, scenario.folder, "speculative.draft")
-        raw = msgspec.structs.replace(scenario.raw, precision=None)
-        precision, remark = precision_of(
-            msgspec.structs.replace(scenario, raw=raw), draft, deployment.device
-        )
+        if deployment.engine.weight_mix:
+            draft, precision, remark = with_file_formats(scenario, draft, deployment.machine)
+        else:
+            raw = msgspec.structs.replace(scenario.raw, precision=None)
+            precision, remark = precision_of(
+                msgspec.structs.replace(scenario, raw=raw), draft, deployment.device
+            )
     elif table.method == "draft":
         raise SilicastError("is missing", field="speculative.draft", hint="a model that drafts")
     else:

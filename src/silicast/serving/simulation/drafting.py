@@ -3,7 +3,8 @@
 A step verifies all drafts of a sequence at once. Products see every token of them; attention reads
 each cached token once for all queries of its sequence, unless their arithmetic takes longer than
 that. Then the drafter runs: once over the tokens that the model has just seen, and once for each
-further token that it drafts. Nothing is decided between its passes.
+further token that it drafts. Nothing is decided between its passes, unless each is a batch of the
+engine's own (llama.cpp).
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ def drafted(spec: ReplicaSpec, deployment: Deployment, drafting: Drafting) -> Re
         )
         size += token * spec.layout.block_tokens
         if server is None or not server.blocks:
-            blocks = (whole - _weights(drafter, shares_head=drafting.shares_head)) // size
+            blocks = (whole - drafter_weights(drafter, shares_head=drafting.shares_head)) // size
     if blocks < 1:
         raise SilicastError(
             f"{deployment.model.name} and what drafts for it leave no room for a KV cache on "
@@ -138,6 +139,7 @@ def drafted(spec: ReplicaSpec, deployment: Deployment, drafting: Drafting) -> Re
             drafting.drafts,
             drafting.verified,
             seen_share(deployment, drafting.verified),
+            host_decides=deployment.engine.parallel.one_batch,
         ),
         limits=replace(
             spec.limits, sequences=sequences, blocks=blocks, drafted=drafting.verified - 1
@@ -147,7 +149,7 @@ def drafted(spec: ReplicaSpec, deployment: Deployment, drafting: Drafting) -> Re
     )
 
 
-def _weights(drafter: Deployment, *, shares_head: bool) -> int:
+def drafter_weights(drafter: Deployment, *, shares_head: bool) -> int:
     """Bytes of a drafter's weights on a device, beside those that are the model's."""
     plan, precision, policy = drafter.plan, drafter.precision, drafter.policy
     weights = weight_bytes(drafter.model, plan, precision, policy=policy)
@@ -189,6 +191,7 @@ class SpeculativePrices:
         target: of the model's steps; drafter: of the drafter's, None = the host drafts.
         drafts: passes of the drafter; verified: tokens of each decoding sequence.
         share: see :func:`seen_share`.
+        host_decides: the host samples each draft before the next pass; else the device does.
     """
 
     def __init__(
@@ -198,7 +201,10 @@ class SpeculativePrices:
         drafts: int,
         verified: int,
         share: float,
+        *,
+        host_decides: bool = False,
     ) -> None:
+        self.host_decides = host_decides
         self.target, self.drafter, self.drafts = target, drafter, drafts
         self.verified, self.share = verified, share
         self._works: dict[tuple[int, int, int], float] = {}
@@ -281,15 +287,20 @@ class SpeculativePrices:
         first = drafter.price(
             prefill, np.full(sequences * self.verified, mean // self.verified), elsewhere
         )
-        drafting_s: float = first.pass_s + drafter.gap_s
+        drafting_s: float = first.pass_s + drafter.gap_s + self._decides_s(first)
         if self.drafts > 1:
             ends = sum(total for _, total in prefill)
             sequences += len(prefill)
             mean = (int(decode_kv.sum()) + ends) // sequences + self.drafts // 2
             beside = elsewhere // self.verified if elsewhere > 0 else elsewhere
             later = drafter.price((), np.full(sequences, mean), beside)
-            drafting_s += (self.drafts - 1) * (later.pass_s + drafter.gap_s)
+            each_s = later.pass_s + drafter.gap_s + self._decides_s(later)
+            drafting_s += (self.drafts - 1) * each_s
         return drafting_s
+
+    def _decides_s(self, price: StepPrice) -> float:
+        """The host's work behind a pass of the drafter, where a step of its own is one."""
+        return price.work_s if self.host_decides else 0.0
 
     def _work_s(self, prefill: Sequence[tuple[int, int]], sequences: int) -> float:
         """The host's work, which knows sequences and prompts, not drafts."""

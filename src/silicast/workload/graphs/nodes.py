@@ -24,6 +24,8 @@ PREFILL_TOKENS = "prefill_tokens"
 PREFILL_SEQUENCES = "prefill_sequences"
 PREFILL_LONGEST = "prefill_longest"
 """New tokens of the longest sequence in prefill."""
+PREFILL_LONGEST_KV = "prefill_longest_kv"
+"""Past and new tokens of the sequence in prefill that has most."""
 DECODE_KV = "decode_kv"
 DECODE_TOKENS = "decode_tokens"
 DECODE_LONGEST = "decode_longest"
@@ -36,6 +38,7 @@ Phase = Literal["", "prefill", "decode"]
 _PHASES: dict[str, Phase] = {
     PREFILL_Q: "prefill", PREFILL_KV: "prefill", PREFILL_KV_TOKENS: "prefill",
     PREFILL_TOKENS: "prefill", PREFILL_SEQUENCES: "prefill", PREFILL_LONGEST: "prefill",
+    PREFILL_LONGEST_KV: "prefill",
     DECODE_KV: "decode", DECODE_TOKENS: "decode", DECODE_LONGEST: "decode", CROSS_KV: "decode",
 }  # fmt: skip
 
@@ -68,6 +71,7 @@ def step_symbols(
         PREFILL_TOKENS: sum(new for new, _ in prefill),
         PREFILL_SEQUENCES: len(prefill),
         PREFILL_LONGEST: max((new for new, _ in prefill), default=0),
+        PREFILL_LONGEST_KV: max((total for _, total in prefill), default=0),
         DECODE_KV: tuple(decode),
         DECODE_TOKENS: len(decode),
         DECODE_LONGEST: max(decode, default=-1) + 1,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from silicast.core.dtypes import BITS, RECIPES, Recipe, recipe_for
+from silicast.core.dtypes import BITS, CACHE_BLOCKS, MIXED_CACHES, RECIPES, Recipe, recipe_for
 from silicast.core.errors import SilicastError
 
 _BY_FORMATS: dict[tuple[str, str], str] = {
@@ -29,6 +29,8 @@ KV_FORMATS = (
     *("bf16", "fp16", "fp32", "fp8", "int8", "nvfp4"),
     *("q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"),
 )
+"""Formats of cached keys and values; those of :data:`~silicast.core.dtypes.MIXED_CACHES` too."""
+CACHE_HALVES = 2
 HIDDEN_FORMATS = ("bf16", "fp16", "fp32", "fp64")
 
 
@@ -149,7 +151,7 @@ class Precision:
         name = _recipe_name(weights, activations, recipe, base)
         hidden = _hidden_format(RECIPES[name], base.hidden)
         if kv_cache is not None:
-            cache = _format(kv_cache, KV_FORMATS, "kv_cache")
+            cache = _cache_format(kv_cache)
         else:
             cache = base.kv_cache if base.kv_cache != base.hidden else hidden
         if group_size is not None and not 0 <= group_size <= 1 << 20:
@@ -276,6 +278,22 @@ def _storage(name: str, field: str) -> str:
     """The storage format that a name means."""
     plain = _plain(name)
     return plain if plain in BITS else _recipe(name, field).weights
+
+
+def _cache_format(name: str) -> str:
+    """The format of a cache, or of its keys and values as "q8_0/f16"."""
+    parts = ["fp16" if _plain(part) == "f16" else part for part in name.split("/")]
+    formats = [_format(part, KV_FORMATS, "kv_cache") for part in parts]
+    if len(set(formats)) == 1 and len(formats) <= CACHE_HALVES:
+        return formats[0]
+    mixed = "/".join(formats)
+    if mixed not in MIXED_CACHES:
+        raise SilicastError(
+            f"{name!r:.60} are no formats of keys and values that a cache holds beside each other",
+            field="kv_cache",
+            hint=f"as q8_0/fp16: of {', '.join(CACHE_BLOCKS)}",
+        )
+    return mixed
 
 
 def _format(name: str, allowed: tuple[str, ...], field: str) -> str:

@@ -100,6 +100,8 @@ class MixScheme(Strict, frozen=True, dict=True):
             its head and embedding.
         experts: recipe of a checkpoint's routed experts -> the mix that keeps it.
         indivisible: format -> what replaces it where a row holds no whole number of its blocks.
+        spread: least and most size of other makers' files of a mix over that by the rules;
+            uniform: mixes that all makers write alike.
         rule: the first that holds counts.
     """
 
@@ -109,6 +111,8 @@ class MixScheme(Strict, frozen=True, dict=True):
     heads: dict[str, tuple[str, str]] = {}
     experts: dict[str, str] = {}
     indivisible: dict[str, str] = {}
+    spread: tuple[float, float] = (1.0, 1.0)
+    uniform: list[str] = []
     rule: list[MixRule] = []
 
     def mix_name(self, name: str) -> str:
@@ -128,6 +132,16 @@ class MixScheme(Strict, frozen=True, dict=True):
                 f"no weight format {name[:40]!r}", "precision.weights", self.nearest(name)
             )
         return known[upper]
+
+    def size_spread(self, mix: str) -> tuple[float, float]:
+        """Least and most size of a file that has a mix's name, over that by the rules; (1, 1) of a
+        file that was read itself.
+
+        >>> scheme_named("gguf").size_spread("Q8_0"), scheme_named("gguf").size_spread("a-file")
+        ((1.0, 1.0), (1.0, 1.0))
+        """
+        named = mix in self.mixes or mix in self.heads
+        return self.spread if named and mix not in self.uniform else (1.0, 1.0)
 
     def nearest(self, name: str) -> str:
         """A hint that offers the nearest mixes: of a mean rate those below and above it.

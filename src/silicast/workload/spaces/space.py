@@ -96,6 +96,18 @@ class ArchitectureSpace(ABC):
         both = itertools.combinations(range(self.positions), 2) if self.pairs else ()
         return [*single, *both]
 
+    @cached_property
+    @final
+    def singles(self) -> I64:
+        """Columns of :meth:`features` that are the constant, or about one position alone."""
+        count, at, columns = len(self.options) - 1, 1, [0]
+        for _ in self.views(np.zeros((1, self.positions), dtype=np.int64)):
+            for term in self.terms:
+                size = count ** len(term)
+                columns += range(at, at + size) if len(term) == 1 else ()
+                at += size
+        return np.array(columns, dtype=np.int64)
+
     @property
     @final
     def columns(self) -> int:

@@ -19,7 +19,7 @@ from tests.sampling import seeds
 class _Steady:
     """Prices that rise by a line; ``asynchronous`` as given."""
 
-    graph: Any = SimpleNamespace(stages=1)
+    graph: Any = SimpleNamespace(stages=1, in_flight=1)
     gap_s = 3.3e-6
 
     def __init__(self, seed: int, *, asynchronous: bool) -> None:

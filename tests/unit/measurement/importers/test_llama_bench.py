@@ -114,3 +114,31 @@ def test_what_is_stated_wins(tmp_path: Path) -> None:
 def test_broken_files_name_the_place(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(SilicastError, match=words):
         imported(tmp_path, text)
+
+
+def test_switches_of_a_run_are_those_of_the_engine(tmp_path: Path) -> None:
+    """Flash attention off, rows split over two cards, keys cached in another format than values."""
+    test = {"n_gpu_layers": 99, "n_prompt": 512, "n_gen": 0, "avg_ts": 4096.0}
+    two = {"gpu_info": ", ".join([SHARED["gpu_info"]] * 2), "split_mode": "row"}  # type: ignore[list-item]
+    cache = {"type_k": "q8_0", "type_v": "f16", "flash_attn": False}
+    (run,) = imported(tmp_path, json.dumps([SHARED | test | two | cache]))
+    scenario = run.scenario
+    assert scenario["device"] == "RTX 4090"
+    assert scenario["parallel"] == {"pp": 2}
+    assert scenario["precision"] == {"weights": "Q4_K_M", "kv_cache": "q8_0/f16"}
+    assert scenario["engine"]["options"]["split_mode"] == "row"
+    assert scenario["engine"]["options"]["flash_attn"] == "off"
+    (plain,) = imported(tmp_path, json.dumps([SHARED | test | {"split_mode": "layer"}]))
+    assert "parallel" not in plain.scenario
+    (one,) = imported(tmp_path, json.dumps([SHARED | test | two | {"split_mode": "none"}]))
+    assert "parallel" not in one.scenario
+    equal = {"type_k": "q8_0", "type_v": "q8_0", "flash_attn": True}
+    (both,) = imported(tmp_path, json.dumps([SHARED | test | equal]))
+    assert both.scenario["precision"]["kv_cache"] == "q8_0/q8_0"
+    assert "flash_attn" not in both.scenario["engine"]["options"]
+    assert run_of(both) < run_of(run)
+
+
+def run_of(row: RunRow) -> float:
+    """Predicted milliseconds of the prompt."""
+    return run(decode(dict(row.scenario))).metrics["prefill_ms"].estimate

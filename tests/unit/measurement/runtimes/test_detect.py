@@ -14,7 +14,7 @@ from silicast.app.cli import main
 from silicast.core.errors import SilicastError
 from silicast.measurement.runtimes.detect import detect, runtime_named
 from silicast.measurement.runtimes.fusion_rules import PairTimes, finding
-from silicast.measurement.runtimes.minimal_pairs import BARRIER, NEUTRAL, SECOND, pairs
+from silicast.measurement.runtimes.minimal_pairs import BARRIER, NEUTRAL, OPERATORS, SECOND, pairs
 
 RULES = {("conv", "relu"), ("conv", "batch_norm"), ("matmul", "mul_scalar")}
 
@@ -23,6 +23,7 @@ class MadeUp:
     """Operators of known costs on a machine that is slowed now and then."""
 
     name, version, target = "made-up", "1", "cpu"
+    operators = tuple(OPERATORS)
 
     def __init__(self, noise: float, *, free: str = "", left: float = 0.0) -> None:
         self.draw, self.noise, self.free, self.left = np.random.default_rng(0), noise, free, left
@@ -108,3 +109,32 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_timed(
     assert main(["runtime", "detect", "-o", str(path)]) == status.BAD_INPUT
     assert str(path) in capsys.readouterr().err.replace("\n", "")
     assert timed == []
+
+
+def test_litert_files_hold_the_chain_between_barriers(tmp_path: Path) -> None:
+    """Read by the reader of such files: every repeat has its operators and weights of its own."""
+    from silicast.measurement.runtimes.litert import REPEATS, tflite_of
+    from silicast.workload.front_ends import read_program
+
+    path = tmp_path / "chain.tflite"
+    path.write_bytes(tflite_of(("conv", "relu")))
+    graph = read_program(path)
+    nodes = [node for _, node in graph.nodes()]
+    assert len(nodes) == 3 * REPEATS
+    assert graph.parameter_bytes == REPEATS * 4 * (16 * 9 * 16 + 16)
+
+
+def test_pairs_are_those_that_a_runtime_has() -> None:
+    made_up = MadeUp(noise=0.02)
+    made_up.operators = ("conv", "relu", "tanh")
+    assert set(detect(made_up).findings) == {
+        ("conv", "conv"), ("conv", "relu"), ("conv", "tanh"),
+        ("relu", "conv"), ("relu", "relu"), ("relu", "tanh"),
+    }  # fmt: skip
+
+
+def test_litert_joins_a_relu_to_a_convolution() -> None:
+    pytest.importorskip("ai_edge_litert")
+    found = detect(runtime_named("litert"), ("conv",), most_rounds=60)
+    assert "relu" in found.rules()["conv"]
+    assert "sigmoid" not in found.rules()["conv"]

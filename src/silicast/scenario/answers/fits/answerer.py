@@ -13,6 +13,7 @@ from silicast.hardware.device import Device
 from silicast.hardware.platforms import listed, runs_on
 from silicast.scenario.answer import Answer, answer
 from silicast.scenario.answerer import Answerer, ignored, refuse_unmodelled, register
+from silicast.scenario.answers.inference.answerer import by_names
 from silicast.scenario.answers.fits.candidates import (
     WIDE_BITS,
     FittingPair,
@@ -198,6 +199,7 @@ def _answer(
     )
     size = best.memory.total / GB
     why.pop("none")
+    memory, named = by_names(Quantity(size, size, size), best.memory.weights, best.deployment)
     stated = best.deployment.model.assumed if scenario.raw.model is not None else ()
     order = "parameters" if scenario.raw.device is not None else "tokens a second"
     domains: list[Domain] = [pair.domain for pair in pairs]
@@ -205,12 +207,12 @@ def _answer(
         metrics={
             "output_tokens_per_s": rate,
             "decode_step_ms": best.token_s.times(1e3),
-            "memory_gb": Quantity(size, size, size),
+            "memory_gb": memory,
         },
         bound={},
         tier="analytic",
         domain=next((name for name in ("out", "near") if name in domains), "in"),
-        warnings=[*ignored(scenario, *UNUSED), *stated],
+        warnings=[*ignored(scenario, *UNUSED), *stated, *named],
         why={
             **why,
             "order": f"{order}, formats below {WIDE_BITS:g} bits a weight behind others",

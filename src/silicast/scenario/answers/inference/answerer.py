@@ -34,20 +34,23 @@ from silicast.scenario.answer import (
     uncertainty_of,
     why_tree,
 )
-from silicast.scenario.answerer import Answerer, register
+from silicast.scenario.answerer import Answerer, refuse_unmodelled, register
 from silicast.scenario.decode import Scenario
 from silicast.scenario.reading.boards import is_board
 from silicast.scenario.reading.limits import MAX_STATIC_BATCH
 from silicast.scenario.reading.usual_lengths import generated
 from silicast.scenario.resolving.deployments import deployment_of, description, framework_of
 from silicast.scenario.resolving.measured import calibrated_by
+from silicast.scenario.road import FIELDS, not_yet_of
 from silicast.scenario.workloads import InferenceWorkload
 from silicast.serving.capacity.room import Room, room_of
 from silicast.workload.models.model import ModelConfig
+from silicast.workload.models.weight_mix import scheme_named
 
 if TYPE_CHECKING:
     from silicast.composition.passes.static_batch import BatchSteps
     from silicast.composition.timeline.trace_events import PredictedTimeline
+    from silicast.serving.simulation.drafted_batch import DraftedBatch
     from silicast.workload.frameworks.eager import Framework
 
 
@@ -172,7 +175,7 @@ class InferenceAnswerer(Answerer):
         known: _Known = {}
         for index, scenario in enumerate(scenarios):
             try:
-                if is_board(scenario.raw.device):
+                if is_board(scenario.raw.device) or scenario.raw.speculative is not None:
                     table[index] = self.answer(scenario)
                     continue
                 one = _prepared(scenario, known)
@@ -194,6 +197,7 @@ class InferenceAnswerer(Answerer):
         """See :class:`~silicast.scenario.answerer.Answerer`: prefill and the first decode steps."""
         from silicast.composition.timeline.trace_events import trace_static_batch
 
+        refuse_unmodelled(scenario, "speculative")
         work = scenario.workload
         assert isinstance(work, InferenceWorkload)
         deployment, framework, _ = batch_deployment(scenario)
@@ -238,9 +242,14 @@ def _prepared(scenario: Scenario, known: _Known | None = None) -> _ResolvedBatch
 def _answered(one: _ResolvedBatch, steps: _Steps | None = None) -> Answer:
     """The answer; ``steps``: those of its batch, if they are known."""
     deployment, lengths, warnings = one.deployment, one.lengths, list(one.warnings)
-    static_batch = predict_static_batch(
-        deployment, lengths, one.work.output_len, one.framework, steps, one.cached
-    )
+    drafted = _drafted(one)
+    if drafted is None:
+        static_batch = predict_static_batch(
+            deployment, lengths, one.work.output_len, one.framework, steps, one.cached
+        )
+    else:
+        batch, remarks = drafted
+        static_batch, warnings = batch.whole, [*warnings, *remarks]
     near = any(steps.model.kernels_domain != "in" for steps in static_batch.steps)
     if near and deployment.device.structure is None:  # else its models say so
         warnings.append(not_measured(deployment.device))
@@ -256,7 +265,9 @@ def _answered(one: _ResolvedBatch, steps: _Steps | None = None) -> Answer:
     if 0 < step_tokens < group and not deployment.engine.memory.cuts_static_batches:
         reply.why["one_pass"] = {"tokens": group, "step_tokens": step_tokens}
     held = [one.cached + length for length in lengths]
-    if room := batch_room(deployment, held, one.work.output_len, one.framework):
+    if drafted is not None:
+        reply.why["speculation"] = drafted[0].why
+    elif room := batch_room(deployment, held, one.work.output_len, one.framework):
         reply.why["room"] = room
     if deployment.model.moe is not None or deployment.plan.attention_dp > 1:
         from silicast.composition.passes.deployment import imbalance
@@ -264,6 +275,34 @@ def _answered(one: _ResolvedBatch, steps: _Steps | None = None) -> Answer:
         if waited := imbalance(deployment, lengths):
             reply.why["imbalance"] = waited
     return reply
+
+
+def _drafted(one: _ResolvedBatch) -> tuple[DraftedBatch, list[str]] | None:
+    """The batch with drafts, where the scenario asks for them, and what was assumed of them.
+
+    Raises:
+        SilicastError: nothing is decoded, or what runs it drafts nothing.
+    """
+    if one.scenario.raw.speculative is None:
+        return None
+    model, plan = one.deployment.model, one.deployment.plan
+    problem, hint = "", "leave it out"
+    if one.framework is not None:
+        problem = f"{one.deployment.engine.name} runs the model's own code, which drafts nothing"
+    elif not model.causal or model.encoder is not None or one.work.output_len == 1:
+        problem, hint = "nothing is decoded", "leave it out, or state workload.output_len"
+    if problem:
+        raise SilicastError(problem, kind="unsupported", field="speculative", hint=hint)
+    if plan.attention_dp > 1:
+        raise not_yet_of(FIELDS["speculative"], "speculative")
+    from silicast.scenario.resolving.speculation import drafting_of
+    from silicast.serving.simulation.drafted_batch import predict_drafted_batch
+
+    drafting, remarks = drafting_of(one.scenario, one.deployment)
+    assert drafting is not None
+    lengths, output_len = one.lengths, one.work.output_len
+    batch = predict_drafted_batch(one.deployment, drafting, lengths, output_len, one.cached)
+    return batch, remarks
 
 
 def _parts(group: list[tuple[int, _ResolvedBatch]]) -> Iterator[list[tuple[int, _ResolvedBatch]]]:
@@ -335,10 +374,12 @@ def batch_deployment(
         known: deployments of scenarios before it; that of this one is noted.
     """
     known = {} if known is None else known
-    alone = msgspec.structs.replace(scenario.raw, id=None, workload=None)
+    bare = msgspec.structs.replace(scenario.raw, speculative=None)
+    alone = msgspec.structs.replace(bare, id=None, workload=None)
     key = msgspec.json.encode(alone), str(scenario.folder)
     if key not in known:
-        known[key] = deployment_of(scenario, options=("attention",))
+        plain = msgspec.structs.replace(scenario, raw=bare)
+        known[key] = deployment_of(plain, options=("attention",))
     deployment, warnings = known[key]
     if deployment.engine.kind != "framework":
         return deployment, None, list(warnings)
@@ -378,7 +419,8 @@ def _answer(
         from silicast.composition.errors.uncertainty import with_assumed_structure
 
         memory = with_assumed_structure(memory)
-    metrics["memory_gb"] = memory
+    metrics["memory_gb"], said = by_names(memory, static_batch.memory.weights, deployment)
+    warnings = [*warnings, *said]
     metrics |= figures
     domain = static_batch.total.domain
     if domain == "in" and unknown_cap(deployment.device):
@@ -395,6 +437,30 @@ def _answer(
         warnings=[*static_batch.total.warnings, *warnings],
         why=_why(static_batch, deployment),
     )
+
+
+BY_NAME = (
+    "weights are those of llama.cpp's own {0}: publishers' files of that name take {1} % less to "
+    "{2} % more (--model FILE.gguf reads one)"
+)
+
+
+def by_names(
+    memory: Quantity, weight_bytes: int, deployment: Deployment
+) -> tuple[Quantity, list[str]]:
+    """Memory, wider where weights are known by the name of a mix alone, which others make anew, and
+    a remark then.
+    """
+    scheme, mix = deployment.engine.weight_mix, deployment.precision.mix
+    if not scheme or not mix:
+        return memory, []
+    low, high = scheme_named(scheme).size_spread(mix)
+    if low == high:
+        return memory, []
+    weights = weight_bytes / 1e9
+    least, most = memory.p05 - (1.0 - low) * weights, memory.p95 + (high - 1.0) * weights
+    remark = BY_NAME.format(mix, round(100 * (1.0 - low)), round(100 * (high - 1.0)))
+    return Quantity(memory.estimate, least, most), [remark]
 
 
 def _predictions(static_batch: StaticBatch) -> dict[str, Prediction]:

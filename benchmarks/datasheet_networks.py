@@ -1,0 +1,72 @@
+"""Spaces of architectures on devices of the catalog, by kernels and datasheets alone, against times.
+
+    python -m benchmarks.datasheet_networks    writes benchmarks/results/datasheet_networks.json
+
+The devices of ``edge/help_nasbench201_latency_ms`` and ``edge/help_fbnet_latency_ms`` that the
+catalog has, batches of one; nothing of a device is fitted on these rows. CPU seconds are those of
+the first question about a device, and architectures a second those of all later ones.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.few_samples import spearman
+from lab.fit_edge_spaces import read_table
+from lab.scorecard.suite import data_folder
+from silicast.core.files import write_atomically
+from silicast.measurement.calibrating.priced_space import priced_space
+from silicast.workload.spaces import spaces
+
+RESULT = Path(__file__).with_name("results") / "datasheet_networks.json"
+DEVICES: Mapping[str, str] = {
+    "gold_6226": "Xeon Gold 6226",
+    "gold_6240": "Xeon Gold 6240",
+    "silver_4114": "Xeon Silver 4114",
+    "raspi4": "Raspberry Pi 4",
+    "1080ti_1": "GTX 1080 Ti",
+    "2080ti_1": "RTX 2080 Ti",
+    "titanxp_1": "TITAN Xp",
+}
+"""Name in the tables -> device of the catalog."""
+
+
+def main() -> None:
+    results = {}
+    for name, space in spaces().items():
+        choices, names, latencies = read_table(data_folder(), space)
+        for source, device in DEVICES.items():
+            if source not in names:
+                continue
+            begin = time.process_time()
+            priced = priced_space(name, device)
+            seconds = time.process_time() - begin
+            assert priced is not None
+            begin = time.process_time()
+            predicted = priced.latencies(choices)
+            rate = len(choices) / (time.process_time() - begin)
+            truth = latencies[:, names.index(source)]
+            width = np.exp(1.645 * priced.log_sd)
+            ratio = predicted / truth
+            results[f"{name} {source}"] = {
+                "spearman": round(spearman(predicted, truth), 3),
+                "median_error_pct": round(100 * float(np.median(np.abs(ratio - 1.0))), 1),
+                "median_ratio": round(float(np.median(ratio)), 2),
+                "in_interval_pct": round(
+                    100 * float(((ratio < width) & (ratio > 1 / width)).mean()), 1
+                ),
+                "sums_pct": round(priced.sums_pct, 2),
+                "first_cpu_s": round(seconds, 1),
+                "later_per_s": round(rate, -3),
+            }
+            print(name, source, results[f"{name} {source}"], flush=True)
+    write_atomically(RESULT, (json.dumps(results, indent=1) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()

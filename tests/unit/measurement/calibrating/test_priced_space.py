@@ -1,0 +1,67 @@
+"""Spaces of architectures on devices of the catalog, without samples."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import silicast
+from silicast.core.errors import SilicastError
+from silicast.measurement.calibrating.priced_space import priced_space
+from silicast.workload.spaces import space_named
+
+PI = "Raspberry Pi 4"
+
+
+@pytest.mark.parametrize(("space", "agree"), [("fbnet", 1e-3), ("nasbench201", 0.03)])
+def test_sums_over_choices_are_the_networks_own_predictions(space: str, agree: float) -> None:
+    """Networks that were not among those predicted one by one; kernels of FBNet's blocks add up
+    exactly, a cell of NAS-Bench-201 has sums that depend on several edges.
+    """
+    priced = priced_space(space, PI)
+    assert priced is not None
+    known = space_named(space)
+    choices = known.every(3000, 7)[1000::400]
+    names = [f"{space}:{known.text(each)}" for each in choices.tolist()]
+    alone = [
+        silicast.predict(
+            {"format": 1, "task": "graph", "device": PI, "workload": {"graph": name}}
+        )["e2e_ms"]
+        for name in names
+    ]  # fmt: skip
+    times = priced.latencies(choices)
+    assert times == pytest.approx([each.estimate for each in alone], rel=agree)
+    width = float(np.median([np.log(each.p95 / each.estimate) for each in alone])) / 1.645
+    assert priced.log_sd == pytest.approx(width, rel=0.1)
+
+
+def test_single_columns_are_those_of_one_position() -> None:
+    """NAS-Bench-201: two views of 6 x 4 indicators, behind each 15 pairs of 16."""
+    space = space_named("nasbench201")
+    assert len(space.singles) == 1 + 2 * 24
+    assert space.columns == 1 + 2 * (24 + 15 * 16)
+    assert space.singles[24:27].tolist() == [24, 1 + 24 + 240, 2 + 24 + 240]
+    assert len(space_named("fbnet").singles) == space_named("fbnet").columns
+
+
+def test_a_device_of_the_catalog_takes_a_budget_without_samples() -> None:
+    best = silicast.nas("fbnet", device=PI, budget_ms=14.0, evaluations=2000, top=3)
+    times = [best.latency_ms(index) for index in range(3)]
+    assert all(each is not None and each.estimate <= 14.0 for each in times)
+    assert best.priced is not None
+    assert best.blend is None
+    looser = silicast.nas("fbnet", device=PI, budget_ms=18.0, evaluations=2000, top=1)
+    assert looser.networks.values[0] > best.networks.values[0]
+
+
+def test_a_device_that_nobody_knows_takes_none() -> None:
+    assert priced_space("fbnet", "my board") is None
+    ranked = silicast.nas("fbnet", device="my board", evaluations=100, top=1)
+    assert ranked.latency_ms(0) is None
+    with pytest.raises(SilicastError, match="nothing is known") as refused:
+        silicast.nas("fbnet", device="my board", budget_ms=14.0)
+    assert refused.value.field == "budget"
+
+
+def test_a_space_that_has_a_table_of_the_device_takes_that() -> None:
+    assert silicast.nas("fbnet", device="pixel3", evaluations=100, top=1).priced is None

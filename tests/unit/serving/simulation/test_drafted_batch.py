@@ -1,0 +1,133 @@
+"""Static batches whose tokens are drafted."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from operator import mul
+from typing import Any
+
+import pytest
+
+import silicast
+from silicast.core.errors import SilicastError
+
+
+def predicted(speculative: dict[str, Any] | None = None, **changes: Any) -> Any:
+    scenario: dict[str, Any] = {
+        "format": 1,
+        "task": "inference",
+        "device": "H100",
+        "model": "Llama-3.1-8B",
+        "engine": "vllm",
+        "workload": {"batch": 2, "input_len": 512, "output_len": 129},
+    }
+    drafts = {} if speculative is None else {"speculative": speculative}
+    return silicast.predict(scenario | drafts | changes)
+
+
+def decode_ms(answer: Any) -> float:
+    return float(answer["total_ms"].estimate - answer["prefill_ms"].estimate)
+
+
+@pytest.mark.parametrize("rates", [[0.0, 0.0], [0.5, 0.5], [0.9, 0.2], [1.0, 1.0]])
+def test_steps_are_as_many_as_the_acceptance_length_says(rates: list[float]) -> None:
+    """128 tokens after the first take 128 / (1 + r1 + r1 r2) steps of the same kind."""
+    none = predicted({"method": "eagle", "k": 2, "acceptance": [0.0, 0.0]})
+    some = predicted({"method": "eagle", "k": 2, "acceptance": rates})
+    length = 1.0 + sum(accumulate(rates, mul))
+    assert decode_ms(some) == pytest.approx(decode_ms(none) / length, rel=1e-9)
+    assert some["decode_step_ms"].estimate == none["decode_step_ms"].estimate
+    assert some["prefill_ms"].estimate == none["prefill_ms"].estimate
+    assert some.why["speculation"]["acceptance_length_expected"] == pytest.approx(length)
+
+
+def test_drafts_that_are_never_kept_cost_their_time() -> None:
+    plain = predicted()
+    lost = predicted({"method": "draft", "draft": "Llama-3.2-1B", "k": 3, "acceptance": 0.0})
+    assert lost["total_ms"].estimate > plain["total_ms"].estimate
+    more = predicted({"method": "draft", "draft": "Llama-3.2-1B", "k": 6, "acceptance": 0.0})
+    assert more["decode_step_ms"].estimate > lost["decode_step_ms"].estimate
+
+
+def test_passes_of_a_drafter_are_its_decode_steps() -> None:
+    """Three drafts more are three passes more of the model that drafts, a step of verification
+    apart: within a tenth, since verification sees three tokens more.
+    """
+    few, many = (
+        predicted({"method": "draft", "draft": "Llama-3.2-1B", "k": k, "acceptance": 0.0})
+        for k in (3, 6)
+    )
+    host = {"options": {"async_scheduling": True}, "name": "vllm"}
+    alone = predicted(model="Llama-3.2-1B", engine=host)["decode_step_ms"].estimate
+    passes = few.why["speculation"], many.why["speculation"]
+    more = many["decode_step_ms"].estimate - few["decode_step_ms"].estimate
+    assert passes[0]["tpot_without_ms"] == passes[1]["tpot_without_ms"]
+    assert more == pytest.approx(3 * alone, rel=0.15)
+
+
+def test_memory_holds_the_drafter() -> None:
+    """Llama 3.2 1B has 1.236e9 parameters of 16 bits and a cache of 16 layers x 2 x 512 x 2 bytes."""
+    plain = predicted()
+    drafted = predicted({"method": "draft", "draft": "Llama-3.2-1B", "k": 3, "acceptance": 0.5})
+    of = [answer.why["memory_gb"] for answer in (plain, drafted)]
+    assert of[1]["weights"] - of[0]["weights"] == pytest.approx(1.2358e9 * 2 / 1e9, rel=1e-3)
+    tokens = 2 * (-(-(512 + 129) // 16) * 16)
+    assert of[1]["kv_cache"] - of[0]["kv_cache"] == pytest.approx(tokens * 16 * 2 * 512 * 2 / 1e9)
+    table = predicted({"method": "ngram", "k": 3, "acceptance": 0.5})
+    assert table.why["memory_gb"] == plain.why["memory_gb"]
+
+
+def test_infer_and_serve_agree() -> None:
+    """One client after another: the mean time of a token, 3 % for what a server's steps add."""
+    table = {"method": "eagle", "k": 3, "acceptance": 0.7}
+    work = {"batch": 1, "input_len": 512, "output_len": 256}
+    batch = predicted(table, workload=work)
+    served = silicast.serve(
+        model="Llama-3.1-8B", device="H100", engine="vllm", concurrency=1, requests=60,
+        input_len=512, output_len=256, speculative=table,
+    )  # fmt: skip
+    mean = decode_ms(batch) / 255
+    assert served["tpot_mean_ms"].estimate == pytest.approx(mean, rel=0.03)
+
+
+def test_acceptance_that_nobody_stated_widens() -> None:
+    def width(answer: Any) -> float:
+        total = answer["total_ms"]
+        return float(total.p95 / total.p05)
+
+    assumed = predicted({"method": "mtp", "k": 1})
+    stated = predicted({"method": "mtp", "k": 1, "acceptance": 0.8})
+    assert width(assumed) > width(stated)
+    assert any("not stated" in said for said in assumed.warnings)
+
+
+def test_files_of_weights_for_the_drafter_too() -> None:
+    """Under llama.cpp a drafter is a file in the same mixture, and each pass is a batch."""
+    scenario: dict[str, Any] = {
+        "engine": "llama.cpp",
+        "device": "RTX 4090",
+        "model": "Qwen3-32B",
+        "precision": {"weights": "Q4_K_M"},
+        "workload": {"batch": 1, "input_len": 512, "output_len": 65},
+    }
+    plain = predicted(**scenario)
+    drafted = predicted(
+        {"method": "draft", "draft": "Qwen3-0.6B", "k": 5, "acceptance": 0.7}, **scenario
+    )
+    more = drafted.why["memory_gb"]["weights"] - plain.why["memory_gb"]["weights"]
+    assert 0.3 < more < 0.6, "0.6e9 parameters in about five bits"
+    assert drafted["total_ms"].estimate < 0.7 * plain["total_ms"].estimate
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"workload": {"batch": 1, "input_len": 8, "output_len": 1}}, "nothing is decoded"),
+        ({"engine": "torch-eager"}, "drafts nothing"),
+        ({"parallel": {"attention_dp": 2}}, "speculative"),
+    ],
+)
+def test_what_drafts_nothing_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(SilicastError, match=said) as refused:
+        predicted({"method": "ngram", "k": 3, "acceptance": 0.5}, **changes)
+    assert refused.value.field.startswith("speculative")
