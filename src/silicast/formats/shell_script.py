@@ -143,7 +143,7 @@ class _Write:
 class _ScriptReader:
     """Commands of a script read one by one; what all expansions together hold is bounded."""
 
-    def __init__(self, given: Mapping[str, str], fixed: frozenset[str]) -> None:
+    def __init__(self, given: Mapping[str, str | list[str]], fixed: frozenset[str]) -> None:
         self.variables: dict[str, str | list[str]] = dict(given)
         self.fixed = fixed
         self.arguments: list[str] | None = None
