@@ -476,3 +476,60 @@ def test_flags_of_other_releases(tmp_path: Path) -> None:
     assert scenario["engine"]["options"] == {"max_num_seqs": 64}  # 0.33: what may run
     scenario, _ = read(tmp_path, f"{SGLANG} --cuda-graph-max-bs-decode 64")  # 0.5.16
     assert scenario["engine"]["options"] == {"cuda_graph_max_bs": 64}
+
+
+PRODUCTION_STACK = """\
+servingEngineSpec:
+  modelSpec:
+  - name: qwen
+    repository: vllm/vllm-openai
+    tag: v0.11.0
+    modelURL: Qwen/Qwen3-32B
+    replicaCount: 3
+    requestGPU: 2
+    vllmConfig:
+      enablePrefixCaching: false
+      maxModelLen: 16384
+      tensorParallelSize: 2
+      extraArgs: ["--max-num-seqs", "64"]
+    lmcacheConfig:
+      enabled: true
+      cpuOffloadingBufferSize: "20"
+"""
+MODEL_SERVICE = """\
+modelArtifacts:
+  uri: hf://Qwen/Qwen3-32B
+decode:
+  parallelism: {tensor: 4}
+  containers:
+  - image: ghcr.io/llm-d/llm-d-cuda:v0.3.0
+    modelCommand: vllmServe
+    args: [--kv-transfer-config, '{"kv_connector":"NixlConnector","kv_role":"kv_both"}']
+prefill:
+  replicas: 2
+  containers:
+  - image: ghcr.io/llm-d/llm-d-cuda:v0.3.0
+    modelCommand: vllmServe
+    args: [--kv-transfer-config, '{"kv_connector":"NixlConnector","kv_role":"kv_both"}']
+"""
+
+
+def test_values_of_charts(tmp_path: Path) -> None:
+    path = tmp_path / "values.yaml"
+    path.write_text(PRODUCTION_STACK)
+    scenario, _ = launched_servers(path)
+    assert scenario["parallel"] == {"tp": 2}
+    assert scenario["pools"] == {"replicas": {"count": 3}}
+    engine = scenario["engine"]
+    assert engine["version"] == "0.11.0"
+    assert engine["options"]["kv_offloading_size"] == 40.0  # 20 of each rank
+    stated = {"max_model_len": 16384, "max_num_seqs": 64, "enable_prefix_caching": False}
+    assert engine["options"].items() >= stated.items()
+    path.write_text(MODEL_SERVICE)
+    scenario, _ = launched_servers(path)
+    assert scenario["model"] == "Qwen/Qwen3-32B"
+    pools = {
+        name: (pool["count"], pool.get("parallel")) for name, pool in scenario["pools"].items()
+    }
+    assert pools == {"decode": (1, {"tp": 4}), "prefill": (2, None)}
+    assert "version" not in scenario["pools"]["decode"]["engine"]  # 0.3.0 is llm-d's
