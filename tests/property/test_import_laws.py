@@ -127,6 +127,7 @@ WHOLE = [
     ("l.json", json.dumps(s.guidellm({"type_": "concurrent", "streams": 8}))),
     ("k.csv", "op,m,n,k,latency_us\ngemm,8,8,8,5\n"), ("m.md", s.LLAMA_BENCH),
     ("o.log", s.STEPS), ("p.txt", s.ONE_BATCH),
+    *((f"{tool}.txt", text) for tool, text in s.OFFLINE.items()),
 ]  # fmt: skip
 
 

@@ -1,12 +1,14 @@
-"""Functions of a shell script: their commands are held, to be carried out by each call."""
+"""Functions of a shell script: their commands are held, to be carried out by each call; and what
+bare words are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import final
 
-from silicast.formats._shell_lexer import Assignment, Command, Token
+from silicast.formats._shell_lexer import Assignment, Command, Token, Word, WordPiece
 
 _Body = list[tuple[Command, bool]]
 
@@ -16,6 +18,16 @@ def plain(token: Token) -> str:
     if isinstance(token, Assignment) or len(token) != 1 or token[0].quote:
         return ""
     return token[0].text
+
+
+def echoed(tokens: Sequence[Token]) -> Word | None:
+    """The line that ``echo`` prints; None = only running it would say."""
+    words = [token for token in tokens[1:] if isinstance(token, tuple)]
+    isplain = len(words) == len(tokens) - 1 and not (words and plain(words[0]).startswith("-"))
+    if plain(tokens[0]) != "echo" or not isplain:
+        return None
+    parts = [part for word in words for part in (WordPiece(" ", "'"), *word)]
+    return (*parts[1:], WordPiece("\n", "'"))
 
 
 def with_names(commands: Iterable[Command]) -> Iterator[tuple[Command, bool]]:

@@ -11,6 +11,8 @@ _ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _HERE_DOCUMENT = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)\1")
 _ENDS_WORD = frozenset(" \t\r\n;&|()<>")
 _LONGEST_OPERATOR = 8
+TAKE_SCRIPTS = frozenset(("bash", "sh", "ssh"))
+"""Programs that run a here-document."""
 _APPENDS = ">>"
 _WRITES = frozenset((">", ">|", _APPENDS))
 _ESCAPED_IN_DOCUMENTS = "\\$`"
@@ -110,7 +112,14 @@ class _Lexer:
             yield self.command(tokens, joined)
 
     def command(self, tokens: list[Token], joined: str) -> Command:
-        """A command that ends here, with its redirections."""
+        """A command that ends here, with its redirections; a shell runs its here-document."""
+        first = tokens[0]
+        if self.document is not None and not isinstance(first, Assignment):
+            program = "".join(piece.text for piece in first).rpartition("/")[2]
+            if program in TAKE_SCRIPTS:
+                quoted = (WordPiece(each.text, each.quote or '"') for each in self.document)
+                script = (WordPiece("-c", "'"),), tuple(quoted)
+                return Command([*tokens, *script], joined, None, self.target, self.appends)
         return Command(tokens, joined, self.document, self.target, self.appends)
 
     def skip_blank(self, also: str = "") -> bool:

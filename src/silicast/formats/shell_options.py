@@ -13,6 +13,7 @@ _SHORT = {"-N": "--nodes", "-n": "--ntasks", "-np": "--ntasks"}
 _SLURM = "#SBATCH"
 _LONGEST_LINE = 1000
 _SHELLS = frozenset(("bash", "sh"))
+_REMOTE = frozenset(("ssh", "pdsh", "clush"))
 
 
 def long_names(words: list[str]) -> list[str]:
@@ -101,7 +102,7 @@ def _apart(words: Sequence[str]) -> Iterator[str]:
 
 
 def script_in(words: Sequence[str]) -> str:
-    """What ``bash -c`` is given; "" = nothing."""
+    """What ``bash -c`` or ``ssh`` is given in one word; "" = nothing."""
     if "sbatch" in words:
         wrapped = [word for word in words if word.startswith("--wrap")]
         if wrapped and "=" in wrapped[0]:
@@ -111,4 +112,5 @@ def script_in(words: Sequence[str]) -> str:
             each.rpartition("/")[2] for each in words[:position]
         }:
             return words[position + 1]
-    return ""
+    remote = any(each.rpartition("/")[2] in _REMOTE for each in words[:-1])
+    return words[-1] if remote and len(words[-1].split()) > 1 else ""

@@ -2,8 +2,8 @@
 
 What is understood: assignments, arrays, ``+=``, ``$NAME``, ``${NAME}``, ``${NAME[@]}`` with and
 without quotes, ``${NAME:-default}``, sums and products in ``$(( ))``, quotes, comments, continued
-lines, ``set --``, ``eval`` and ``bash -c``; here-documents that ``read`` puts into a variable or
-that are written to a file, and what ``$(cat <<X)``, ``$(echo words)`` and functions print; ``if``,
+lines, ``set --``, ``eval``, ``bash -c`` and ``ssh``; here-documents that ``read``, a shell or a
+file takes, and what ``$(cat <<X)``, ``$(echo words)`` and functions print; ``if``,
 ``case`` and ``&&`` where the values of their variables say which way they go
 (:mod:`silicast.formats.shell_branches`); functions with the arguments of each call, and ``shift``.
 What ``#SBATCH`` lines ask for are variables of Slurm. The last assignment of a name counts.
@@ -19,13 +19,12 @@ from types import MappingProxyType
 from typing import final
 
 from silicast.core.errors import SilicastError, over_limit
-from silicast.formats._shell_functions import Functions, plain, with_names
+from silicast.formats._shell_functions import Functions, echoed, plain, with_names
 from silicast.formats._shell_lexer import (
     Assignment,
     Command,
     Token,
     Word,
-    WordPiece,
     closing_bracket,
     commands,
 )
@@ -34,7 +33,6 @@ from silicast.formats.shell_branches import CONDITIONS, Branches
 from silicast.formats.shell_options import LAUNCHERS, long_names, of_slurm, script_in
 
 MAX_EXPANDED = 1 << 20
-_NONE: Mapping[str, str] = MappingProxyType({})
 MOST_NESTED = 8
 """Defaults in defaults, and scripts in scripts."""
 _DECLARES = frozenset(("export", "declare", "local", "readonly", "typeset"))
@@ -145,7 +143,7 @@ class _Write:
 class _ScriptReader:
     """Commands of a script read one by one; what all expansions together hold is bounded."""
 
-    def __init__(self, given: Mapping[str, str], fixed: frozenset[str]) -> None:
+    def __init__(self, given: Mapping[str, str | list[str]], fixed: frozenset[str]) -> None:
         self.variables: dict[str, str | list[str]] = dict(given)
         self.fixed = fixed
         self.arguments: list[str] | None = None
@@ -162,7 +160,7 @@ class _ScriptReader:
         self.piped: Word | None = None
         self.printed: list[str] | None = None
         self.branches = Branches(self.condition_words)
-        self.size = self.nested = self.depth = self.steps = 0
+        self.size = self.nested = self.level = self.depth = self.steps = 0
 
     def read(self, text: str) -> None:
         self.follow(with_names(commands(text)))
@@ -309,7 +307,7 @@ class _ScriptReader:
         elif head not in _DECLARES and not self.calls(words, assigned):
             self.runs += [] if head in _PRINTS else [(tokens, self.arguments)]
             if command.target is not None:
-                self.files.append(_Write(command.target, _echoed(tokens), command.appends))
+                self.files.append(_Write(command.target, echoed(tokens), command.appends))
 
     def write(self, words: Sequence[Word], command: Command) -> None:
         """``cat`` and ``tee`` of a here-document: into files, or on to the next command."""
@@ -456,13 +454,9 @@ class _ScriptReader:
         if self.size > MAX_EXPANDED:
             raise over_limit("variables hold too much text")
 
-    def expanded(
-        self, tokens: Sequence[Token], nested: int = 0, outer: Mapping[str, str] = _NONE
-    ) -> Iterator[list[str]]:
-        """The words of a command that has ``outer`` variables for itself, and of those that a shell
-        in it would run.
-        """
-        words, assigned = list[str](), dict(outer)
+    def expanded(self, tokens: Sequence[Token]) -> Iterator[list[str]]:
+        """The words of a command, and of those that a shell in it would run."""
+        words, assigned = list[str](), dict[str, str]()
         for token in tokens:
             if not isinstance(token, Assignment):
                 words += self.fields(token)
@@ -479,10 +473,25 @@ class _ScriptReader:
         yield words
         inner = " ".join(words[1:]) if words[:1] == ["eval"] else script_in(words)
         before = words[: words.index(inner)] if inner and words[0] in LAUNCHERS else []
-        if inner and nested < MOST_NESTED:
-            for command in commands(inner):
-                for each in self.expanded(command.tokens, nested + 1, assigned):
-                    yield [*before, *each]
+        if inner and self.level < MOST_NESTED:
+            for each in self.within(inner, assigned):
+                yield [*before, *each]
+
+    def within(self, inner: str, assigned: Mapping[str, str]) -> Iterator[list[str]]:
+        """Words of the commands of a shell in a command; ``assigned`` are variables of the latter.
+
+        What the inner shell alone sets counts from then on as a variable of the whole script.
+        """
+        reader = _ScriptReader({**self.variables, **assigned}, self.fixed)
+        reader.size, reader.steps, reader.level = self.size, self.steps, self.level + 1
+        reader.read(inner)
+        for words in reader.expanded_runs():
+            if mine := {**assigned, **reader.assigned.get(tuple(words), {})}:
+                reader.assigned[tuple(words)] = mine
+            yield words
+        self.size, self.steps = reader.size, reader.steps
+        self.assigned |= reader.assigned
+        self.variables = {**reader.variables, **self.variables}
 
     def fields(self, word: Word) -> list[str]:
         """What the shell makes of a word: none, one or several."""
@@ -574,16 +583,6 @@ class _ScriptReader:
 def _joined(pieces: Iterator[tuple[str | list[str], bool]]) -> str:
     """Pieces as one text."""
     return "".join(" ".join(text) if isinstance(text, list) else text for text, _ in pieces)
-
-
-def _echoed(tokens: Sequence[Token]) -> Word | None:
-    """The line that ``echo`` prints; None = only running it would say."""
-    words = [token for token in tokens[1:] if isinstance(token, tuple)]
-    isplain = len(words) == len(tokens) - 1 and not (words and plain(words[0]).startswith("-"))
-    if plain(tokens[0]) != "echo" or not isplain:
-        return None
-    parts = [part for word in words for part in (WordPiece(" ", "'"), *word)]
-    return (*parts[1:], WordPiece("\n", "'"))
 
 
 def _lost(what: str) -> SilicastError:

@@ -107,6 +107,9 @@ def _stated(launcher: Launcher, name: str, value: Any) -> dict[str, Any]:
     flag = _flag(launcher, name)
     if _turns_off(name.replace("_", "-"), flag) and isinstance(value, bool):
         return {flag: not value}
+    head, dot, tail = flag.partition(".")
+    if dot or isinstance(value, dict):
+        flag = f"{launcher.reads.tables.get(head, head)}{dot}{tail}"
     return _leaves(flag, value, 0)
 
 

@@ -21,6 +21,7 @@ from silicast.formats.server_launches.commands import (
     release_in,
     starts_server,
 )
+from silicast.formats.server_launches.helm_values import as_container, degrees_of, model_of
 from silicast.formats.server_launches.launcher import launchers
 from silicast.formats.shell_options import script_in
 from silicast.formats.yaml_file import parse_yaml
@@ -30,7 +31,7 @@ _OF_COMPOSE = re.compile(r"\$(?:\{(\w+)(?::?([-?])((?:[^{}]|\{[^{}]*\})*))?\}|(\
 _OF_PODS = re.compile(r"\$\(([A-Za-z_]\w*)\)")
 _NAMED = re.compile(r"\$[({]?([A-Za-z_]\w*)")
 _PRODUCT = re.compile(r"gpu\.product|gke-accelerator|gpu-model|gpu\.type|instance-type")
-_REPLICAS = ("replicas", "minReplicas", "scale")
+_REPLICAS = ("replicas", "minReplicas", "scale", "replicaCount")
 _ADDED = "VLLM_ADDITIONAL_ARGS"
 """Further arguments of the command that KServe's launcher templates state."""
 _SHELLS = frozenset(("sh", "bash"))
@@ -47,6 +48,7 @@ class _Above:
     devices: int = 0
     device: str = ""
     model: str = ""
+    degrees: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
 
@@ -100,6 +102,7 @@ def _walk(node: Any, above: _Above, given: Mapping[str, str]) -> Iterator[Server
             yield from _walk(each, above, given)
     if not isinstance(node, dict):
         return
+    node = as_container(node, above.model)
     above = _with(node, above)
     yield from _started(node, above, given)
     apart = isinstance(node.get("prefill"), dict) and "decode" not in node
@@ -124,16 +127,15 @@ def _with(node: Mapping[str, Any], above: _Above) -> _Above:
                 changes["replicas"] = count
     if isinstance(node.get("size"), int) and "workerTemplate" in node:
         changes["nodes"] = node["size"]
-    if devices := _devices(node.get("resources") or deploy.get("resources")):
+    gpus = {"limits": {"gpu": node.get("requestGPU")}}  # of a chart
+    if devices := _devices(node.get("resources") or deploy.get("resources") or gpus):
         changes["devices"] = devices
+    stated_here = {"degrees": degrees_of(node), "model": model_of(node)}
+    changes |= {name: value for name, value in stated_here.items() if value}
     selector = node.get("nodeSelector")
     for key, value in selector.items() if isinstance(selector, dict) else ():
         if _PRODUCT.search(str(key)):
             changes["device"] = str(value)
-    for name in ("modelArtifacts", "model"):
-        named = node.get(name)
-        if isinstance(named, dict) and isinstance(named.get("name"), str):
-            changes["model"] = named["name"]
     metadata = node.get("metadata")
     names = [node.get("name"), metadata.get("name") if isinstance(metadata, dict) else None]
     names += [node.get("subComponentType")]
@@ -190,6 +192,7 @@ def _started(
     image = node["image"] if isinstance(node.get("image"), str) else ""
     start = [*_words(node.get("entrypoint")), *_words(node.get("command"))]
     words = [*start, *_words(node.get("args"))]
+    words += above.degrees if "modelCommand" in node else ()
     environment = {**given, **above.environment}
     put_in = {name for word in words for name in _NAMED.findall(word)}
     unused = {n: v for n, v in above.environment.items() if n not in put_in}
@@ -221,7 +224,7 @@ def _started(
             each,
             environment={**unused, **each.environment},
             variables={},
-            version=each.version or release_in(image),
+            version=each.version or (release_in(image) if is_image(each.launcher, image) else ""),
             name=next((n for n in reversed(above.names) if n not in _NO_NAMES), ""),
             hints=f"{each.hints} {hints}",
             replicas=above.replicas * each.replicas,

@@ -81,7 +81,8 @@ class ReadFlags(Strict, frozen=True):
         usual: of a flag -> values that say nothing.
         variables: of the environment that are options.
         spreads_experts: of a flag -> values by which experts are spread over all ranks.
-        earlier: flags of other releases, as recalled.
+        tables: of a flag -> the flag that it is where its value is a table.
+        earlier: flags of other releases.
     """
 
     starts: tuple[tuple[str, ...], ...]
@@ -97,6 +98,7 @@ class ReadFlags(Strict, frozen=True):
     config_wins: bool = False
     negates: bool = False
     spreads_experts: dict[str, tuple[str, ...]] = {}
+    tables: dict[str, str] = {}
     earlier: tuple[str, ...] = ()
 
 

@@ -203,7 +203,7 @@ def _precision(fields: Fields, remarks: list[str]) -> Tree:
 def _options(fields: Fields, launcher: Launcher) -> Tree:
     """Options of the engine among the flags."""
     reads, options = launcher.reads, dict[str, Any]()
-    for name in fields.names():
+    for name in sorted(fields.names(), key=reads.renamed.__contains__):  # those by name first
         if name in reads.options:
             options[name.replace("-", "_")] = fields.get(name)
         elif name in reads.renamed:

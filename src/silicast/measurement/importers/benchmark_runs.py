@@ -98,7 +98,7 @@ class _ServingRun:
 
     def __init__(self, row: int, result: Result, source: Source) -> None:
         self.row, self.result, self.source = row, result, source
-        self.requests = result.count("requests")
+        self.requests = result.count("requests") or self._completed()
         self.name = result.text("name") or f"run {row}"
         self.is_assumed = result.is_assumed("rate_per_s") and not result.number("concurrency")
         self.degrees = self._degrees()
@@ -110,6 +110,17 @@ class _ServingRun:
             }
             latencies = result.latencies_ms(source)
             self.metrics = {n: value for n, value in (latencies | rates).items() if value > 0}
+
+    def _completed(self) -> int:
+        """Requests by their rate and that of their tokens, where they are not counted; 0 = not
+        known.
+        """
+        if self.result.value("requests") is not None:
+            return 0
+        tokens, rate = self.result.number("output_tokens"), self.result.number("requests_per_s")
+        token_rate = self.result.number("output_tokens_per_s")
+        whole = tokens * rate / token_rate if token_rate > 0 else 0.0
+        return round(whole) if math.isfinite(whole) else 0
 
     def row_of(self, options: Options) -> RunRow | UnreadRow:
         """The run with its scenario; one that measured nothing is listed.
@@ -198,7 +209,8 @@ class _ServingRun:
         if concurrency >= 1 and math.isfinite(concurrency):
             return {"kind": "closed", "concurrency": round(concurrency)}
         sent = self.result.count("sent") or self.requests
-        return {"kind": "closed", "concurrency": sent} if rate == math.inf and sent else {}
+        at_once = rate == math.inf or self.result.map.at_once
+        return {"kind": "closed", "concurrency": sent} if at_once and sent else {}
 
     def _traced(self, fields: Columns) -> Columns:
         """Requests that came by themselves, each when it was sent; {} where that is not known.

@@ -50,6 +50,8 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _RULES = re.compile("[┃│]")
 _COMMAND = re.compile(r"CLI Command:\s*(.*)")
 _FLAG = re.compile(r"--(?P<name>[a-z][\w-]*)[ =](?P<value>'[^']*'|\"[^\"]*\"|[^\s'\"-]\S*)")
+_SEVERAL = re.compile(r"(?P<value>[\d.,]*\d) (?P<unit>[a-z ]+/s)(?:,|$)")
+"""Values of one line, each with its unit."""
 _STATISTIC = re.compile(r"\[(?P<name>\w+)\]\s+(?P<statistic>[A-Z0-9]+)\s*:\s*(?P<value>\S+)")
 
 
@@ -94,6 +96,7 @@ class FieldMap(Strict, frozen=True):
             assumed_engines: those that other engines may hide behind; engine: of tools of one.
         only_if: field -> paths and patterns of what else the file must hold for it to count.
         skipped: fields and patterns of members that "*" leaves out.
+        at_once: all requests are sent at once.
         exact_rate: at a rate the last request is sent at requests / rate.
         results: the list of a file that holds its results; what else the file holds is in each of
             them under "file". "" = each object is one.
@@ -116,6 +119,7 @@ class FieldMap(Strict, frozen=True):
     engine: str = ""
     only_if: dict[Field, dict[str, str]] = {}
     skipped: dict[str, str] = {}
+    at_once: bool = False
     exact_rate: bool = False
     results: str = ""
     seconds: list[Latency] = []
@@ -342,11 +346,13 @@ def _blocks(text: str, title: str) -> list[str]:
 
 
 def _printed(text: str) -> dict[str, Any]:
-    """Labels of printed lines, as they stand and in lower case, with their values; "[TTFT] P50:
-    3.5" is in a table in milliseconds.
+    """Labels of printed lines, as they stand and in lower case, with their values, of several of a
+    line with their units too; "[TTFT] P50: 3.5" is in a table in milliseconds.
 
     >>> _printed("[TTFT] P50 : 3.5")["TTFT"]
     {'unit': 'ms', 'p50': '3.5'}
+    >>> _printed("Rate: 2.5 requests/s, 90.1 tokens/s")["rate (tokens/s)"]
+    '90.1'
     """
     printed: dict[str, Any] = {}
     for line in text.splitlines():
@@ -357,4 +363,6 @@ def _printed(text: str) -> dict[str, Any]:
         if label := _PRINTED.match(line.strip()):
             for name in (label["label"].strip(), label["label"].strip().casefold()):
                 printed.setdefault(name, label["value"].strip())
+                for each in _SEVERAL.finditer(label["value"].strip()):
+                    printed.setdefault(f"{name} ({each['unit']})", each["value"])
     return printed

@@ -17,7 +17,7 @@ _STRUCTURES: dict[str, tuple[str, ...]] = {
     "mamba": (
         "Mamba layers",
         "hybrid_override_pattern",
-        r"attn_layer_(period|offset|indices)",
+        r"attn_layer(s|_(period|offset|indices|idx))",
         r"(ssm|mamba)_.*",
         "state_size",
         "time_step_rank",
@@ -28,6 +28,8 @@ _STRUCTURES: dict[str, tuple[str, ...]] = {
         r"linear_(?!bias).*",
         r"lightning_.*",
         "lru_width",
+        r"attn_mode|expand_([kv]|ratio)|(q_|k_)?feature_map|use_short_conv|(a|v|decay|gate)_low_rank_dim",
+        r"rwkv_.*|[ms]lstm_.*",
         "layer_group_size",
         "full_attention_interval",
     ),

@@ -443,3 +443,93 @@ def test_the_command_of_a_service_follows_the_program_of_its_image(tmp_path: Pat
     scenario, remarks = read(tmp_path, text, "compose.yaml")
     assert (scenario["model"], scenario["parallel"]) == ("Qwen/Qwen3-8B", {"tp": 2})
     assert "variables are not read: env_file" in remarks
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        """ssh -p 22 user@node1 "cd /x && VLLM_USE_DEEP_GEMM=0 vllm serve Qwen/Qwen3-8B -tp 2" """,
+        "ssh node1 VLLM_USE_DEEP_GEMM=0 vllm serve Qwen/Qwen3-8B -tp 2",
+        "N=2\nssh node1 <<EOF\nexport VLLM_USE_DEEP_GEMM=0\nvllm serve Qwen/Qwen3-8B -tp $N\nEOF",
+        "bash <<'EOF'\nN=2\nVLLM_USE_DEEP_GEMM=0 vllm serve Qwen/Qwen3-8B -tp $N\nEOF",
+        "bash -c 'export VLLM_USE_DEEP_GEMM=0; N=2; exec vllm serve Qwen/Qwen3-8B -tp $N'",
+    ],
+)
+def test_a_server_that_another_shell_starts(tmp_path: Path, text: str) -> None:
+    scenario, _ = read(tmp_path, text)
+    assert scenario["parallel"] == {"tp": 2}
+    assert scenario["engine"]["options"] == {"VLLM_USE_DEEP_GEMM": "0"}
+    assert "pools" not in scenario  # one server, though its words stand in two commands
+
+
+def test_flags_of_other_releases(tmp_path: Path) -> None:
+    start = "vllm serve deepseek-ai/DeepSeek-R1 -tp 8 "
+    scenario, remarks = read(tmp_path, f"{start} --device-memory-utilization 0.8 -O2")
+    assert scenario["engine"]["options"] == {"gpu_memory_utilization": 0.8}  # 0.33
+    assert not [line for line in remarks if "not used" in line]
+    scenario, _ = read(tmp_path, f"{start} --spec-method mtp --spec-tokens 2")  # 0.24
+    assert scenario["speculative"] == {"method": "mtp", "k": 2}
+    for graphs in ("-O.cudagraph_mode=PIECEWISE", """-O '{"cudagraph_mode": "PIECEWISE"}'"""):
+        scenario, _ = read(tmp_path, f"{start} {graphs}")  # until 0.11
+        assert scenario["engine"]["options"] == {"compilation_config.cudagraph_mode": "PIECEWISE"}
+    scenario, _ = read(tmp_path, f"{start} --max-num-active-seqs 64 --max-num-seqs 256")
+    assert scenario["engine"]["options"] == {"max_num_seqs": 64}  # 0.33: what may run
+    scenario, _ = read(tmp_path, f"{SGLANG} --cuda-graph-max-bs-decode 64")  # 0.5.16
+    assert scenario["engine"]["options"] == {"cuda_graph_max_bs": 64}
+
+
+PRODUCTION_STACK = """\
+servingEngineSpec:
+  modelSpec:
+  - name: qwen
+    repository: vllm/vllm-openai
+    tag: v0.11.0
+    modelURL: Qwen/Qwen3-32B
+    replicaCount: 3
+    requestGPU: 2
+    vllmConfig:
+      enablePrefixCaching: false
+      maxModelLen: 16384
+      tensorParallelSize: 2
+      extraArgs: ["--max-num-seqs", "64"]
+    lmcacheConfig:
+      enabled: true
+      cpuOffloadingBufferSize: "20"
+"""
+MODEL_SERVICE = """\
+modelArtifacts:
+  uri: hf://Qwen/Qwen3-32B
+decode:
+  parallelism: {tensor: 4}
+  containers:
+  - image: ghcr.io/llm-d/llm-d-cuda:v0.3.0
+    modelCommand: vllmServe
+    args: [--kv-transfer-config, '{"kv_connector":"NixlConnector","kv_role":"kv_both"}']
+prefill:
+  replicas: 2
+  containers:
+  - image: ghcr.io/llm-d/llm-d-cuda:v0.3.0
+    modelCommand: vllmServe
+    args: [--kv-transfer-config, '{"kv_connector":"NixlConnector","kv_role":"kv_both"}']
+"""
+
+
+def test_values_of_charts(tmp_path: Path) -> None:
+    path = tmp_path / "values.yaml"
+    path.write_text(PRODUCTION_STACK)
+    scenario, _ = launched_servers(path)
+    assert scenario["parallel"] == {"tp": 2}
+    assert scenario["pools"] == {"replicas": {"count": 3}}
+    engine = scenario["engine"]
+    assert engine["version"] == "0.11.0"
+    assert engine["options"]["kv_offloading_size"] == 40.0  # 20 of each rank
+    stated = {"max_model_len": 16384, "max_num_seqs": 64, "enable_prefix_caching": False}
+    assert engine["options"].items() >= stated.items()
+    path.write_text(MODEL_SERVICE)
+    scenario, _ = launched_servers(path)
+    assert scenario["model"] == "Qwen/Qwen3-32B"
+    pools = {
+        name: (pool["count"], pool.get("parallel")) for name, pool in scenario["pools"].items()
+    }
+    assert pools == {"decode": (1, {"tp": 4}), "prefill": (2, None)}
+    assert "version" not in scenario["pools"]["decode"]["engine"]  # 0.3.0 is llm-d's

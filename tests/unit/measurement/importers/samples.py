@@ -256,6 +256,26 @@ Median TPOT (ms):                        7.50
 P99 TPOT (ms):                           8.50
 ==================================================
 """
+OFFLINE = {
+    "vllm-throughput": """\
+Throughput: 20.00 requests/s, 12,800.00 total tokens/s, 2560.00 output tokens/s
+Total num prompt tokens:  512000
+Total num output tokens:  128000
+""",
+    "sglang-offline": """\
+====== Offline Throughput Benchmark Result =======
+Backend:                                 engine
+Successful requests:                     1000
+Benchmark duration (s):                  50.00
+Total input tokens:                      512000
+Total generated tokens:                  128000
+Last generation throughput (tok/s):      2000.00
+Request throughput (req/s):              20.00
+Output token throughput (tok/s):         2560.00
+Total token throughput (tok/s):          12800.00
+==================================================
+""",
+}
 SGLANG_PRINT = """\
 ============ Serving Benchmark Result ============
 Backend:                                 sglang

@@ -107,3 +107,26 @@ def test_failures_that_a_file_lists(
     reading = read(s.written(tmp_path, "x", result), tool, "h100", **stated)
     assert "failed_requests" in run(reading).flags
     assert any(f"{failed}" in note and "failed" in note for note in reading.session.notes)
+
+
+@pytest.mark.parametrize("tool", s.OFFLINE)
+@pytest.mark.parametrize("label", ["", "bench-1  | "])
+def test_engines_without_a_server(tmp_path: Path, tool: str, label: str) -> None:
+    """vLLM prints no count of requests: 128,000 tokens at 20 a second of 2,560 are 1,000."""
+    text = "\n".join(label + line for line in s.OFFLINE[tool].splitlines())
+    row = run(read(s.written(tmp_path, "x", text), tool, "h100", **MODEL))
+    assert row.metrics == {"output_tokens_per_s": 2560.0, "requests_per_s": 20.0}
+    work = {"requests": 1000, "input_len": 512, "output_len": 128}
+    arrival = {"kind": "closed", "concurrency": 1000}
+    assert row.scenario["workload"] == {"arrival": arrival, **work}
+    assert row.scenario["engine"]["options"] == {"http_server": False}
+
+
+def test_the_file_of_a_throughput_test(tmp_path: Path) -> None:
+    text = '{"elapsed_time": 50.0, "num_requests": 1000, "requests_per_second": 20.0}'
+    lengths = {"workload__input_len": 512, "workload__output_len": 128}
+    reading = read(
+        s.written(tmp_path, "x.json", text), "vllm-throughput", "h100", **MODEL, **lengths
+    )
+    assert run(reading).metrics == {"requests_per_s": 20.0}
+    assert run(reading).scenario["workload"]["arrival"]["concurrency"] == 1000

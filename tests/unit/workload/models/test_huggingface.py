@@ -279,6 +279,22 @@ def test_layers_of_an_unknown_kind_are_not_read_as_attention(kind: str) -> None:
     assert read_config(changed(architectures=["FancyForCausalLM"], layer_types=known)).layers == 32
 
 
+@pytest.mark.parametrize(
+    ("fields", "structure"),
+    [
+        ({"decay_low_rank_dim": 64, "a_low_rank_dim": 64}, "linear attention"),  # RWKV-7
+        ({"attn_mode": "chunk", "expand_v": 2}, "linear attention"),  # Gated DeltaNet
+        ({"mlstm_round_up_to": 64}, "linear attention"),  # xLSTM
+        ({"attn_layers": [1, 5], "ssm_cfg": {"d_state": 64}}, "Mamba"),  # Samba
+    ],
+)
+def test_layers_whose_tokens_meet_in_a_state_are_not_read_as_attention(
+    fields: dict, structure: str
+) -> None:
+    with pytest.raises(SilicastError, match=f"it needs {structure} layers"):
+        read_config(changed(architectures=["FancyForCausalLM"], **fields))
+
+
 ROUTED = {"num_experts": 64, "num_experts_per_tok": 8, "moe_intermediate_size": 768}
 
 
