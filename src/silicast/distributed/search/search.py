@@ -35,6 +35,7 @@ from silicast.distributed.search.candidates import RECOMPUTES, CandidatePlans
 from silicast.distributed.search.search_file import Kept, Priced
 from silicast.distributed.step.step import DistributedStep, Overlap, predict_step
 from silicast.workload.graphs.graph import BACKWARD
+from silicast.workload.transformers.decoder import PREDICTING
 from silicast.workload.transformers.plan import Plan
 
 
@@ -98,13 +99,13 @@ def unit_of(rank: Rank) -> Unit:
     inside = layer_parameters(
         replace(graph, blocks=tuple(b for b in graph.blocks if b.layers)), rank.deployment.model
     )
-    last = sum(s for name, s in ends.items() if name.startswith("head") and BACKWARD not in name)
-    last_back = sum(s for name, s in ends.items() if name.startswith("head") and BACKWARD in name)
+    last = sum(s for name, s in ends.items() if name.startswith(_LAST) and BACKWARD not in name)
+    last_back = sum(s for name, s in ends.items() if name.startswith(_LAST) and BACKWARD in name)
     first = sum(
-        s for name, s in ends.items() if not name.startswith("head") and BACKWARD not in name
+        s for name, s in ends.items() if not name.startswith(_LAST) and BACKWARD not in name
     )
     first_back = sum(
-        s for name, s in ends.items() if not name.startswith("head") and BACKWARD in name
+        s for name, s in ends.items() if not name.startswith(_LAST) and BACKWARD in name
     )
     return Unit(
         forward / layers, backward / layers, core / layers, first, first_back, last, last_back,
@@ -113,6 +114,8 @@ def unit_of(rank: Rank) -> Unit:
     )  # fmt: skip
 
 
+_LAST = ("head", PREDICTING)
+"""Start of the names of blocks behind the layers."""
 UPDATE_BYTES = 30.0
 """Moved for each parameter by an update of Adam with 32-bit states: gradient, weight and two
 moments read, the latter three and the 16-bit weight written."""
