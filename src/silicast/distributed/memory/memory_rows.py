@@ -83,7 +83,7 @@ class PipelineRanks:
             )
         counts = [_kind_counts(model, each) for each in chunks]
         firsts = [any(first == 0 for first, _ in each) for each in chunks]
-        lasts = [any(end == model.layers for _, end in each) for each in chunks]
+        lasts = [any(end == model.staged_layers for _, end in each) for each in chunks]
 
         shares = max(plan.sharers, plan.group("edp").size) > 1
 
@@ -137,6 +137,6 @@ def dealt_chunks(model: ModelConfig, plan: TrainingPlan) -> tuple[tuple[tuple[in
 def _kind_counts(model: ModelConfig, chunks: Bounds) -> list[int]:
     counts = dict.fromkeys(model.kinds, 0)
     for first, last in chunks:
-        for kind, count in model.kind_counts(range(first, last)).items():
+        for kind, count in model.kind_counts(range(first, min(last, model.layers))).items():
             counts[kind] += count
     return list(counts.values())

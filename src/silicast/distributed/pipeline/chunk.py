@@ -158,8 +158,12 @@ def _operations(
     model: ModelConfig, precision: Precision, shape: PassShape, framework: Framework
 ) -> dict[tuple[str, str], Op]:
     """Operations of a forward pass that no ranks share, by block and node."""
-    alone = replace(framework, training=None)
-    graph = framework_graph(_layers(model, 1, precision), model, shape, alone, precision.hidden)
+    layers, training = _layers(model, 1, precision), framework.training
+    if training is not None and training.dropout:  # nodes of their own, which ranks share too
+        graph = lowered_graph(layers, model, shape, framework, precision.hidden)
+    else:
+        alone = replace(framework, training=None)
+        graph = framework_graph(layers, model, shape, alone, precision.hidden)
     return {(block.name, node.name): node.op for block, node in graph.nodes()}
 
 

@@ -14,17 +14,17 @@ def chunk_bounds(layers: int, chunks: int, predicting: int = 0) -> tuple[tuple[i
     hold one less (Megatron-LM's ``account_for_embedding_in_pipeline_split``).
 
     Args:
-        predicting: layers that predict further tokens, which the last chunk holds beside the
-            others and which count as layers (layouts of Megatron-Bridge's recipes of DeepSeek-V3).
+        predicting: layers that predict further tokens, which count as layers behind the others and
+            are all in the last chunk (layouts of Megatron-Bridge's recipes of DeepSeek-V3).
 
     >>> chunk_bounds(6, 4), chunk_bounds(8, 4)[0]
     (((0, 1), (1, 3), (3, 5), (5, 6)), (0, 2))
     >>> [last - first for first, last in chunk_bounds(61, 8, 1)]
-    [7, 8, 8, 8, 8, 8, 8, 6]
+    [7, 8, 8, 8, 8, 8, 8, 7]
     """
-    if predicting and chunks > 1:
-        ends = chunk_bounds(layers + predicting, chunks)
-        return tuple((min(first, layers), min(last, layers)) for first, last in ends)
+    if predicting:
+        ends = [min(first, layers) for first, _ in chunk_bounds(layers + predicting, chunks)]
+        return tuple(zip(ends, [*ends[1:], layers + predicting], strict=True))
     each, left = divmod(layers + 2, chunks)
     if chunks > 1 and layers % chunks and not left:
         ends = [max(each * number - 1, 0) for number in range(chunks)]
@@ -38,7 +38,7 @@ def chunk_bounds(layers: int, chunks: int, predicting: int = 0) -> tuple[tuple[i
 
 def model_bounds(model: ModelConfig, chunks: int) -> tuple[tuple[int, int], ...]:
     """:func:`chunk_bounds` of a model."""
-    return chunk_bounds(model.layers, chunks, model.predicting_layers)
+    return chunk_bounds(model.layers, chunks, model.predicts)
 
 
 def most_chunks(layers: int, ranks: int) -> int:

@@ -223,7 +223,7 @@ class RankSpread:
     sorts: bool = True
 
     def forward(self, graph: Graph) -> Graph:
-        chunk = graph.stage(self.first, self.last, self.model.layers)
+        chunk = graph.stage(self.first, self.last, self.model.staged_layers)
         blocks = tuple(replace(b, nodes=tuple(self._forward(b))) for b in chunk.blocks)
         return replace(chunk, blocks=blocks)
 

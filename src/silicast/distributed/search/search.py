@@ -77,14 +77,14 @@ def unit_of(rank: Rank) -> Unit:
     plain = replace(rank.framework, training=replace(training, recompute="none"))
     rank = replace(rank, framework=plain)
     layers = rank.deployment.model.layers
-    chunk = predict_chunk(rank, 0, layers)
+    chunk = predict_chunk(rank, 0, rank.deployment.model.staged_layers)
     times: dict[str, float] = {}
     core = 0.0
     for node, seconds in zip(chunk.model.graph.nodes, chunk.times.exposed_s[:, 0], strict=True):
         times[node.block] = times.get(node.block, 0.0) + float(seconds)
         if node.op.family.startswith(("attention_", "mla_")) and node.direction == "forward":
             core += float(seconds)
-    graph = chunk_graph(rank, 0, layers)
+    graph = chunk_graph(rank, 0, rank.deployment.model.staged_layers)
     layered = {block.name for block in graph.blocks if block.layers}
     forward = backward = 0.0
     ends: dict[str, float] = {}

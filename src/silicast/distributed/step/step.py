@@ -135,8 +135,8 @@ def alike(rank: Rank, bounds: tuple[tuple[int, int], ...]) -> tuple[tuple[int, i
     firsts: dict[object, tuple[int, int]] = {}
     items = []
     for first, last in bounds:
-        kinds = tuple(model.kind(layer) for layer in range(first, last))
-        ends = first == 0, last == model.layers
+        kinds = tuple(model.kind(layer) for layer in range(first, min(last, model.layers)))
+        ends = first == 0, last == model.staged_layers
         items.append(firsts.setdefault((kinds, *ends), (first, last)))
     return tuple(items)
 

@@ -276,6 +276,13 @@ class ModelConfig:
         return min(self.predicts, self.mtp_layers or self.predicts)
 
     @property
+    def staged_layers(self) -> int:
+        """Layers as stages of a pipeline share them: those that predict further tokens are behind
+        the others, on the last stage.
+        """
+        return self.layers + self.predicts
+
+    @property
     def mlp_layers(self) -> int:
         """Layers with an MLP."""
         return sum(1 for layer in range(self.layers) if self.feed(layer) == "mlp")

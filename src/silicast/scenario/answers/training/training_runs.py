@@ -365,7 +365,8 @@ def prepared(scenario: Scenario, work: TrainingWorkload) -> PreparedTraining:
         warnings.append(UNUSED_ADAPTERS.format(work.task))
     framework, remark = _framework(scenario, deployment)
     accumulates = work.global_batch > work.micro_batch * plan.dp
-    training = Training(dropout=False, accumulates=accumulates)
+    unfused = framework.attention == "math" and deployment.engine.training.dropout
+    training = Training(dropout=unfused, accumulates=accumulates)
     rank = Rank(
         deployment,
         plan,
