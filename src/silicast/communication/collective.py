@@ -359,7 +359,8 @@ def link_bound(op: Collective, size: F64, topology: Topology) -> F64:
 
     A switch that reduces needs each contribution once; else an all-reduce is a reduce-scatter
     and an all-gather. Across nodes, what must enter the node with the fewest devices crosses all
-    its adapters: all of a sum, which no node knows before, or the parts of the others.
+    its adapters: all of a sum, which no node knows before, or the parts of the others; what must
+    enter the pod with the fewest crosses all its uplinks.
     """
     n = topology.gpus
     share = {
@@ -371,14 +372,25 @@ def link_bound(op: Collective, size: F64, topology: Topology) -> F64:
     if topology.inter is None:
         return size * (share / rate)
     network = topology.inter.bandwidth_bytes_per_s
+    uplinks, pod = math.inf, n
+    if topology.uplink is not None:
+        pod = max(topology.uplink.domain, topology.gpus_per_node)
+        uplinks = topology.uplink.bandwidth_bytes_per_s * pod
     if op == "send_recv":
-        return size / network
+        return size / min(network, uplinks)
     if op == "all_to_all":
         inside = (topology.local - 1) / n / rate
-        return size * max(inside, (n - topology.local) / n / network)
-    least = n - (topology.nodes - 1) * topology.gpus_per_node
-    enters = 1.0 if op in ("all_reduce", "broadcast") else (n - least) / n
-    return size * max(share * (topology.local - 1) / (n - 1) / rate, enters / (network * least))
+        out = max((n - topology.local) / network, pod * (n - pod) / uplinks)
+        return size * max(inside, out / n)
+
+    def entering(joined: int) -> tuple[int, float]:
+        """The devices of the smallest part of so many, and the share of the bytes it lacks."""
+        least = n - (-(-n // joined) - 1) * joined
+        return least, 1.0 if op in ("all_reduce", "broadcast") else (n - least) / n
+
+    least, lacks = entering(topology.gpus_per_node)
+    between = max(lacks / (network * least), entering(pod)[1] / uplinks)
+    return size * max(share * (topology.local - 1) / (n - 1) / rate, between)
 
 
 def _known(op: str) -> Collective:

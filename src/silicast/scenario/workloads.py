@@ -261,7 +261,9 @@ class TrainingWorkload(Terse, frozen=True):
     are dropped; ``pad_to_capacity``: it always computes as many. Batches of ``dpo`` and ``reward``
     are of pairs. ``reference``: the frozen model of ``dpo`` (left out: the same; false: its results
     are known) or the teacher of ``distillation``. ``lengths`` of documents: ``packed`` into rows of
-    ``seq_len`` tokens (the default), or ``padded`` to the longest of a micro-batch.
+    ``seq_len`` tokens (the default), or ``padded`` to the longest of a micro-batch. ``mtp_layers``:
+    further tokens that are predicted, by a layer, the head and a loss each; left out: as the engine
+    does.
     """
 
     seq_len: Tokens
@@ -277,6 +279,7 @@ class TrainingWorkload(Terse, frozen=True):
     routing: Routing | None = None
     capacity_factor: Annotated[float, Meta(gt=0, le=1000)] | None = None
     pad_to_capacity: bool = False
+    mtp_layers: Annotated[int, Meta(ge=0, le=16)] | None = None
     offload: OffloadTable | None = None
     data_loading: LoadingTable | None = None
     checkpoint: CheckpointTable | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -52,6 +53,19 @@ def test_a_node_that_is_not_full_has_fewer_adapters() -> None:
     assert link_bound("all_gather", size, topology)[0] == pytest.approx(8e9 * 8 / 10 / 20e9)
     times = collective_times("all_reduce", size.astype(np.int64), 10, H100, "nccl")
     assert times.estimate_s[0] >= times.bound_s[0]
+
+
+def test_bounds_over_pods_are_what_must_enter_a_pod() -> None:
+    """Three pods of 16 whose uplinks carry a fifth of the adapters: 16 x 2 GB/s into each."""
+    uplink = Link("uplink", 2e9, domain=16)
+    inside = Topology.from_device(H100, 48, inter=Link("ib", 10e9))
+    size, topology = np.array([8e9]), replace(inside, uplink=uplink)
+    assert link_bound("all_reduce", size, inside)[0] == pytest.approx(8e9 / 80e9)
+    assert link_bound("all_reduce", size, topology)[0] == pytest.approx(8e9 / 32e9)
+    assert link_bound("all_gather", size, topology)[0] == pytest.approx(8e9 * 32 / 48 / 32e9)
+    assert link_bound("all_to_all", size, topology)[0] == pytest.approx(8e9 * 32 / 48 / 2e9)
+    part = replace(topology, gpus=40)  # eight in the last pod, which has all of its uplinks
+    assert link_bound("all_gather", size, part)[0] == pytest.approx(8e9 * 32 / 40 / 32e9)
 
 
 def test_bounds_over_nodes_with_a_quick_network_are_what_moves_inside_them() -> None:

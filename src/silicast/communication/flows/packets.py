@@ -93,6 +93,18 @@ def is_tcp(kind: str) -> bool:
     return kind not in LOSSLESS
 
 
+def effects_by_rates(topology: Topology) -> PacketEffects | None:
+    """By the rates of links alone, where messages are too many to count or nodes are not filled;
+    None without uplinks.
+    """
+    if topology.inter is None or topology.uplink is None:
+        return None
+    pod = max(topology.uplink.domain // topology.gpus_per_node, 1)
+    trunk, rate = topology.uplink.bandwidth_bytes_per_s * pod, topology.inter.bandwidth_bytes_per_s
+    narrow = float(trunk < rate * pod)
+    return PacketEffects(0.0, 0.0, narrow, trunk > rate, is_tcp(topology.network))
+
+
 def packet_effects(
     op: Collective, size: float, topology: Topology, groups: Groups
 ) -> PacketEffects | None:
@@ -124,7 +136,7 @@ def packet_effects(
     tcp, several = is_tcp(topology.network), uplink is not None and trunk > rate
     sends = groups.size - 1 if op == "all_to_all" else local
     if groups.devices * sends > MOST_MESSAGES:  # too many to count: by the rates of links alone
-        return PacketEffects(0.0, 0.0, float(trunk < rate * pod), several, tcp)
+        return effects_by_rates(topology)
     windows = both = narrow = whole = 0.0
     spread = False
     for each in rounds_between(op, size, groups.size, local):

@@ -32,6 +32,15 @@ Kind = Literal["serving", "training", "framework"]
 FOLDER = "engines"
 
 
+class QuantizeTable(Strict, frozen=True):
+    """Kernels of a product beyond its own: ``before`` it, in a call that quantises its input, or
+    the gradient of its result for both gradients; ``beside``: within the call of the product.
+    """
+
+    before: int = 0
+    beside: int = 0
+
+
 class LaunchTable(Strict, frozen=True):
     """How kernels of a pass reach the device: replayed graph or one launch each.
 
@@ -42,12 +51,14 @@ class LaunchTable(Strict, frozen=True):
             are padded to the next, larger ones are launched one by one. [] = any size.
         further: family of ops -> kernels that the model's code launches for one of them beyond
             one; ``quantize``: for a product that quantises its activations in a call of its own.
+        quantize: format -> what a product of it launches in a framework that trains.
     """
 
     prefill: Launch
     decode: Launch
     graph_batch_sizes: list[int] = []
     further: dict[str, int] = {}
+    quantize: dict[str, QuantizeTable] = {}
 
 
 class EngineHostTable(Strict, frozen=True):
@@ -131,6 +142,7 @@ class TrainingTable(Strict, frozen=True):
         gradients_copied: gradients are copied into the buffer that sharded ones are summed in.
         further_passes: over memory, beside those of the model's code and as a share of them.
         wide_workspaces: libraries of products hold 32 MiB each, as with ``deterministic``.
+        predicts: layers of a model that predict further tokens are trained where nothing is stated.
         unpriced: the user's switches that change time by an amount that is not known.
         log_sd: log standard deviation of a step under this engine beyond that of its kernels;
             context_log_sd: on top of it where context ranks share sequences.
@@ -147,6 +159,7 @@ class TrainingTable(Strict, frozen=True):
     gradients_copied: bool = False
     further_passes: float = 0.0
     wide_workspaces: bool = False
+    predicts: bool = False
     unpriced: list[str] = []
     log_sd: float = 0.0
     context_log_sd: float = 0.0
@@ -164,7 +177,8 @@ class ExpertTable(Strict, frozen=True):
         waits: how often the host reads a result of these before it goes on, in a forward pass.
         products: launches of one product of one expert, where a library runs them one after the
             other; 0 = all experts are one kernel.
-        quantized_products: likewise where the product is in less than 16 bits.
+        sorts_in_kernel: architectures on which the kernel that brings tokens sorts them by expert,
+            which others do in passes of their own.
     """
 
     routing: int = 0
@@ -174,7 +188,7 @@ class ExpertTable(Strict, frozen=True):
     routing_back: int = 0
     waits: int = 0
     products: int = 0
-    quantized_products: int = 0
+    sorts_in_kernel: list[str] = []
 
 
 class FusionTable(Strict, frozen=True):

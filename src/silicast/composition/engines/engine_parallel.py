@@ -24,6 +24,9 @@ class EngineParallelTable(Strict, frozen=True):
         context: how context ranks may see each other's keys, the usual way first; [] =
             by any, usually as a ring.
         zero: stage of ZeRO in training; gradient_bits: in which data ranks sum gradients.
+        bucket_parameters, bucket_parameters_a_rank: of so many parameters, the larger of the first
+            and of the second for each data rank, gradients are summed and weights gathered at
+            once; 0 = of a layer, and of a layer where that has more.
         zero_whole_weights: the stage that a search of plans takes where ranks keep whole weights.
         dispatch: how training brings tokens to their experts ("all_to_all", "kernel").
         overlaps_tensor: transfers of tensor ranks run beside products of the forward pass where
@@ -47,6 +50,8 @@ class EngineParallelTable(Strict, frozen=True):
     zero: int = 0
     zero_whole_weights: int = 1
     gradient_bits: int = 32
+    bucket_parameters: int = 0
+    bucket_parameters_a_rank: int = 0
     mixes_prefill: bool = True
     gathers_dense: bool = False
     extra_layers: ExtraLayers = "before_last"

@@ -33,6 +33,7 @@ from silicast.workload.models.counting import (
     forward_flops,
     head_flops_per_row,
     parameters,
+    predicting_flops,
     rank_parameters,
 )
 from silicast.workload.models.model import ModelConfig
@@ -221,6 +222,7 @@ def model_flops(model: ModelConfig, batch: Batch, adapters: int | None = None) -
     lengths = [(batch.seq_len, batch.seq_len)] * count
     forward = forward_flops(model, lengths)
     forward += (batch.seq_len - 1) * count * head_flops_per_row(model)
+    forward += predicting_flops(model, lengths)
     if adapters is None:
         return 3 * batch.accumulation * forward
     mixing = attention_flops(model.encoder or model, lengths)

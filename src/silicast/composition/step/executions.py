@@ -11,7 +11,15 @@ import numpy as np
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64
-from silicast.workload.graphs.graph import BACKWARD, BEFORE, Block, Direction, Graph, Node
+from silicast.workload.graphs.graph import (
+    BACKWARD,
+    BEFORE,
+    OTHER_PASS,
+    Block,
+    Direction,
+    Graph,
+    Node,
+)
 from silicast.workload.graphs.op import Dim
 
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward", "optimizer")
@@ -206,7 +214,7 @@ class Executions:
 
     def _barriers(self) -> dict[int, list[int]]:
         """Executions that wait for the direction before theirs to end on every stream: forward,
-        backward and optimizer do not overlap.
+        backward and optimizer do not overlap, but for what is of another pass.
         """
         if len({*self.streams}) == 1:
             return {}
@@ -215,10 +223,11 @@ class Executions:
         behind: dict[int, list[int]] = {}
         for index, (stream, way) in enumerate(zip(self.streams, self.direction, strict=True)):
             if index and way != self.direction[index - 1]:
-                behind = {key: list(ends.values()) for key in self.streams}
+                behind = {key: list(ends.values()) for key in self.streams if key != OTHER_PASS}
             if stream in behind:
                 barriers[index] = behind.pop(stream)
-            ends[stream] = index
+            if stream != OTHER_PASS:
+                ends[stream] = index
         return barriers
 
     @cached_property

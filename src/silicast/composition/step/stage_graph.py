@@ -8,7 +8,6 @@ an engine runs on two streams.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, final
@@ -16,13 +15,12 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 from numpy.typing import NDArray
 
-from silicast.composition.engines.engine import ExpertTable
+from silicast.composition.engines.engine import ExpertTable, LaunchTable, QuantizeTable
 from silicast.composition.engines.engine_lowering import engine_graph
 from silicast.composition.engines.fusion import Region, regions_of, saved_launches
 from silicast.composition.engines.host_weights import with_host_layers, with_host_weights
 from silicast.composition.step.executions import DIRECTIONS, Executions, KernelExecution
 from silicast.composition.step.machine import Machine
-from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import UPLINK
 from silicast.workload.graphs.graph import Direction, Graph
@@ -63,7 +61,9 @@ class StageNode:
 
 SEND = "stage_send"
 """Start of the name of a block whose nodes pass results to a neighbouring stage."""
-_NO_FURTHER: Mapping[str, int] = {}
+_NOT_QUANTIZED = QuantizeTable()
+OF_WEIGHT = "_grad_weight"
+"""End of the names of gradients of weights."""
 PRODUCTS = 2
 """Of an expert: up (with the gate) and down."""
 _BETWEEN_PIECES = frozenset(("kv_copy", "gdn", "kda", "mamba2"))
@@ -106,7 +106,7 @@ class StageGraph:
         self.stages: int = plan.pp
         self.in_flight: int = 1 if machine.engine.parallel.one_batch else plan.pp
         self._experts = machine.engine.experts
-        self._further = machine.engine.launch.further
+        self._launch = machine.engine.launch
         self._trains = machine.engine.kind == "training"
         lowered = engine_graph(graph, machine, plan, grouped=grouped)
         held_by_host = policy.host_layers or policy.host_expert_layers
@@ -179,15 +179,17 @@ class StageGraph:
         """Launches of each node by the host's own code, shape (nodes,): one, or those of each
         expert that is held; none of what a library launches within a call.
         """
-        table, further = self._experts, self._further
-        return np.array([_launches(node.op, table, further) for node in self.nodes])
+        table, launch = self._experts, self._launch
+        return np.array([_launches(node.op, node.name, table, launch) for node in self.nodes])
 
     @cached_property
     def calls(self) -> F64:
-        """Calls of each node by the model's own code, shape (nodes,): one, none of what runs within
-        another's, and one a weight of the gradients of experts, whose hooks take them one by one.
+        """Calls of each node by the model's own code, shape (nodes,): one, another of what
+        quantises before it, none of what runs within another's, and one a weight of the gradients
+        of experts, whose hooks take them one by one.
         """
-        return np.array([_calls(node.op, node.name, self._experts) for node in self.nodes])
+        table, launch = self._experts, self._launch
+        return np.array([_calls(node.op, node.name, table, launch) for node in self.nodes])
 
     @cached_property
     def between_pieces(self) -> NDArray[np.bool_]:
@@ -231,14 +233,17 @@ def _leaves_node(kernel: KernelExecution, machine: Machine, plan: Plan) -> bool:
     return ranks * boundary % max(links.domain, links.gpus_per_node) == 0
 
 
-def _launches(op: Op, table: ExpertTable, further: Mapping[str, int] = _NO_FURTHER) -> float:
+def _launches(op: Op, name: str, table: ExpertTable, launch: LaunchTable) -> float:
     if op.variant.flag(IN_CALL) or op.variant.flag(IN_KERNEL):
         return 0.0
-    if op.family != "moe" or not table.products:
-        converts = op.variant.flag("includes_quantize")
-        return 1.0 + further.get(op.family, 0) + (further.get("quantize", 0) if converts else 0)
-    narrow = BITS[RECIPES[op.variant.dtype].activations] < BITS["bf16"]
-    return float(_experts_weights(op) * (table.quantized_products if narrow else table.products))
+    grouped = op.family == "moe" and table.products > 0
+    converts = op.variant.flag("includes_quantize")
+    one = table.products if grouped else 1 + launch.further.get(op.family, 0)
+    one += launch.further.get("quantize", 0) if converts else 0
+    if converts or grouped:
+        narrow = launch.quantize.get(op.variant.dtype, _NOT_QUANTIZED)
+        one += narrow.beside + (0 if name.endswith(OF_WEIGHT) else narrow.before)
+    return float(one * (_experts_weights(op) if grouped else 1))
 
 
 def _experts_weights(op: Op) -> int:
@@ -249,10 +254,13 @@ def _experts_weights(op: Op) -> int:
     return PRODUCTS * max(experts // ep, 1)
 
 
-def _calls(op: Op, name: str, table: ExpertTable) -> float:
-    if op.family == "moe" and table.products and name.endswith("_grad_weight"):
+def _calls(op: Op, name: str, table: ExpertTable, launch: LaunchTable) -> float:
+    of_weight = name.endswith(OF_WEIGHT)
+    if op.family == "moe" and table.products and of_weight:
         return float(_experts_weights(op))
-    return min(_launches(op, table), 1.0)
+    apart = op.variant.flag("includes_quantize") and not of_weight
+    before = launch.quantize.get(op.variant.dtype, _NOT_QUANTIZED).before if apart else 0
+    return min(_launches(op, name, table, launch), 2.0 if before else 1.0)
 
 
 def _is_between(op: Op) -> bool:

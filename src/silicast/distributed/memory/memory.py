@@ -39,6 +39,7 @@ from silicast.distributed.memory.offload import Offload
 from silicast.distributed.ranks.plan import TrainingPlan
 from silicast.kernels.movement.optimizer import RULES, optimizer_bytes
 from silicast.workload.models.model import LayerKind, ModelConfig
+from silicast.workload.models.model_weights import drafting_kind
 from silicast.workload.training.recomputation import recomputed_parts
 
 SOFTMAX_BYTES = 4
@@ -346,6 +347,9 @@ class _Passes:
         """
         for index, kind in enumerate(self.model.kinds):
             yield self.model, kind, self.rows.layers[:, index]
+        if self.model.predicts:
+            kind = drafting_kind(self.model)
+            yield self.model, kind, self.rows.last * np.int64(self.model.predicts)
         encoder = self.model.encoder
         if encoder is not None:
             for kind, count in encoder.kind_counts(range(encoder.layers)).items():
@@ -375,9 +379,11 @@ class _Passes:
         return self.kept(encoder) + each * (1.0 + self.rows.first)
 
     def head(self) -> F64:
-        """The final norm's input and the head's, of the one micro-batch that is there."""
+        """The final norm's input and the head's, of the one micro-batch that is there; the same
+        of each further token that is predicted.
+        """
         each = self.tokens * self.model.hidden * self.hidden / self.between
-        return np.where(self.rows.last, 2.0 * each, 0.0)
+        return np.where(self.rows.last, 2.0 * (1 + self.model.predicts) * each, 0.0)
 
     def worst(self) -> F64:
         """A layer's gradients with what runs again for them, or the loss."""
@@ -393,7 +399,7 @@ class _Passes:
                 for tensor in point:
                     size = size + self.bytes_of(kind, tensor)
                 worst = np.where(count > 0, np.maximum(worst, size), worst)
-        logits = self.tokens * -(-self.model.vocab // rows.tp)
+        logits = self.tokens * -(-self.model.vocab // rows.tp) * (1 + self.model.predicts)
         loss = np.where(
             rows.last, logits * (self.hidden + SOFTMAX_BYTES * self.rules.loss_copies), 0.0
         )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64
-from silicast.distributed.pipeline.chunk_bounds import chunk_bounds
+from silicast.distributed.pipeline.chunk_bounds import model_bounds
 from silicast.distributed.ranks.plan import TrainingPlan
 from silicast.workload.models.model import ModelConfig
 
@@ -73,7 +73,7 @@ class PipelineRanks:
             in_flight: of each rank; () = as 1F1B or its interleaved form have it.
         """
         pp = plan.pp
-        chunks = chunks or dealt_chunks(model.layers, plan)
+        chunks = chunks or dealt_chunks(model, plan)
         flight = in_flight or [usual_in_flight(plan, rank, micro_batches) for rank in range(pp)]
         if len(chunks) != pp or len(flight) != pp:
             raise SilicastError(
@@ -83,7 +83,7 @@ class PipelineRanks:
             )
         counts = [_kind_counts(model, each) for each in chunks]
         firsts = [any(first == 0 for first, _ in each) for each in chunks]
-        lasts = [any(end == model.layers for _, end in each) for each in chunks]
+        lasts = [any(end == model.staged_layers for _, end in each) for each in chunks]
 
         shares = max(plan.sharers, plan.group("edp").size) > 1
 
@@ -128,15 +128,15 @@ def usual_in_flight(plan: TrainingPlan, rank: int, micro_batches: int) -> int:
     return min(2 * (pp - rank - 1) + (chunks - 1) * pp + 1, micro_batches * chunks)
 
 
-def dealt_chunks(layers: int, plan: TrainingPlan) -> tuple[tuple[tuple[int, int], ...], ...]:
+def dealt_chunks(model: ModelConfig, plan: TrainingPlan) -> tuple[tuple[tuple[int, int], ...], ...]:
     """Equal chunks of the layers, dealt out to the pipeline ranks in turns."""
-    bounds = chunk_bounds(layers, plan.chunks)
+    bounds = model_bounds(model, plan.chunks)
     return tuple(bounds[rank :: plan.pp] for rank in range(plan.pp))
 
 
 def _kind_counts(model: ModelConfig, chunks: Bounds) -> list[int]:
     counts = dict.fromkeys(model.kinds, 0)
     for first, last in chunks:
-        for kind, count in model.kind_counts(range(first, last)).items():
+        for kind, count in model.kind_counts(range(first, min(last, model.layers))).items():
             counts[kind] += count
     return list(counts.values())

@@ -12,7 +12,12 @@ from numpy.typing import NDArray
 from silicast.core.numerics import I64
 from silicast.distributed.memory.memory_kept import Style
 from silicast.workload.models.model import ModelConfig
-from silicast.workload.models.model_weights import input_weights, layer_weights, output_weights
+from silicast.workload.models.model_weights import (
+    input_weights,
+    layer_weights,
+    mtp_weights,
+    output_weights,
+)
 from silicast.workload.models.weight_tensor import PRODUCTS, Weight
 
 Bools = NDArray[np.bool_]
@@ -85,7 +90,9 @@ def held_parameters(
 def _counted(
     model: ModelConfig, layers: I64, first: Bools, last: NDArray[np.bool_]
 ) -> Iterator[tuple[Weight, I64]]:
-    """Each weight and how many of it a row holds; a tied head on another rank is a copy."""
+    """Each weight and how many of it a row holds; a table that another rank
+    has too is a copy.
+    """
     for index, kind in enumerate(model.kinds):
         for weight in layer_weights(model, kind):
             yield weight, layers[:, index]
@@ -93,7 +100,9 @@ def _counted(
         yield weight, first.astype(np.int64)
     for weight in output_weights(model):
         yield weight, last.astype(np.int64)
-    if model.tied:
+    for weight in mtp_weights(model) if model.predicts else ():
+        yield weight, last * np.int64(model.predicting_layers)
+    if model.tied or model.predicts:
         yield input_weights(model)[0], (last & ~first).astype(np.int64)
 
 

@@ -114,10 +114,12 @@ def chunk_graph(rank: Rank, first: int, last: int, exchanges: Exchanges = Exchan
     shape = PassShape(rank.micro_batch, rank.seq_len // plan.cp)
     formats = (deployment.model, deployment.precision, shape, rank.framework)
     whole = _operations(*formats) if plan.tp > 1 else {}
+    routing = deployment.machine.engine.experts
     spread = RankSpread(
         deployment.model, plan, whole, first, last, rank.micro_batch, rank.seq_len, exchanges,
         rank.adapters, host_moves(rank) if rank.offload.any else None,
-        rank.capacity, deployment.machine.engine.experts,
+        rank.capacity, routing,
+        deployment.device.architecture not in routing.sorts_in_kernel,
     )  # fmt: skip
     lowered = _lowered(*formats, plan.tp)
     return finished_graph(lowered, rank.framework, deployment.precision.hidden, spread)
@@ -156,8 +158,12 @@ def _operations(
     model: ModelConfig, precision: Precision, shape: PassShape, framework: Framework
 ) -> dict[tuple[str, str], Op]:
     """Operations of a forward pass that no ranks share, by block and node."""
-    alone = replace(framework, training=None)
-    graph = framework_graph(_layers(model, 1, precision), model, shape, alone, precision.hidden)
+    layers, training = _layers(model, 1, precision), framework.training
+    if training is not None and training.dropout:  # nodes of their own, which ranks share too
+        graph = lowered_graph(layers, model, shape, framework, precision.hidden)
+    else:
+        alone = replace(framework, training=None)
+        graph = framework_graph(layers, model, shape, alone, precision.hidden)
     return {(block.name, node.name): node.op for block, node in graph.nodes()}
 
 

@@ -27,12 +27,19 @@ from silicast.distributed.ranks.plan import (
     TrainingPlan,
     collective,
 )
-from silicast.workload.graphs.graph import BEFORE, Block, Graph, Node
+from silicast.workload.graphs.graph import BACKWARD, BEFORE, Block, Graph, Node
 from silicast.workload.graphs.op import Op, Variant
 from silicast.workload.models.model import ModelConfig
+from silicast.workload.transformers.decoder import PREDICTING
 
+Repeat = tuple[str, int]
+"""A block by its name, and the number of the layer or repeat."""
+Counts = tuple[int, int]
+"""Parameters: dense ones, and those of routed experts."""
 OF_WEIGHTS = ("_grad_weight", "_grad_bias", "_grad_accumulated")
 """Ends of the names of what makes gradients of weights."""
+SHARED = ("lm_head", "embedding")
+"""Nodes whose weights another block has: a tied head; both where further tokens are predicted."""
 COMES = (DATA, UP)
 """Streams that bring what a layer begins with."""
 
@@ -50,6 +57,7 @@ class Exchanges:
         weights_copied, gradients_copied: the device copies gathered weights out of the buffer of
             the gather, gradients into that of the sum.
         gradient_bits: in which they are summed.
+        bucket: parameters whose gradients are summed, or that are gathered, at once; 0 = a layer's.
         gradients_down: those that a CPU updates with go to the host.
         beside_products: tensor ranks transfer tokens of the forward pass while the products that
             they belong to run, piece by piece.
@@ -59,6 +67,7 @@ class Exchanges:
     gathers_backward: bool = False
     sums: bool = False
     gradient_bits: int = 32
+    bucket: int = 0
     beside_products: bool = False
     gradients_down: bool = False
     weights_wait: bool = False
@@ -78,12 +87,34 @@ class DataRanks:
     exchanges: Exchanges
     adapters: RankAdapters | None = None
 
-    def gathers(self, block: Block, name: str) -> Iterator[Node]:
-        """The weights of a layer from the ranks that share them; of frozen ones only where they are
-        sharded themselves.
+    def at_once(self, graph: Graph) -> dict[Repeat, Counts]:
+        """Parameters whose gradients are summed behind each repeat of a block, by the name of its
+        forward pass: buckets fill in the order of the backward pass, those of experts apart, and
+        what is left is the last one. Under ZeRO 1 and 2 their weights are gathered together before
+        the same repeat of the forward pass, the first to need any of them.
         """
-        trained = self.adapters if self.plan.zero < 3 else None
-        dense, experts = block_parameters(block, self.model, trained)
+        counts = {
+            block.name: block_parameters(block, self.model, self.adapters)
+            for block in graph.blocks
+            if block.direction == "forward"
+        }
+        whole: dict[Repeat, Counts] = {}
+        filling, last = (0, 0), ("", 0)
+        for block, repeat in graph.runs():
+            if block.direction != "backward":
+                continue
+            last = (block.name.removesuffix(BACKWARD), repeat)
+            filled = [a + b for a, b in zip(filling, counts[last[0]], strict=True)]
+            full = [each if each >= self.exchanges.bucket else 0 for each in filled]
+            whole[last] = full[0], full[1]
+            filling = filled[0] - full[0], filled[1] - full[1]
+        if any(filling):
+            whole[last] = whole[last][0] + filling[0], whole[last][1] + filling[1]
+        return whole
+
+    def gathers(self, counts: Counts, name: str) -> Iterator[Node]:
+        """So many dense weights and weights of experts from the ranks that share them."""
+        dense, experts = counts
         stream = 0 if self.exchanges.weights_wait else DATA
         gathered = 0
         if dense and self.plan.sharers > 1:
@@ -97,11 +128,14 @@ class DataRanks:
         if gathered and self.exchanges.weights_copied:
             yield Node(f"{name}_copied", _copy(gathered, ELEMENT), of_weights=True)
 
-    def sums(self, forward: Block) -> Iterator[Node]:
-        """Sums of a layer's gradients over the ranks that hold copies of its weights."""
+    def sums(self, counts: Counts, number: int = 0) -> Iterator[Node]:
+        """Sums of so many dense gradients and gradients of experts over the ranks that hold copies
+        of the weights; ``number`` tells those of a block's repeats apart.
+        """
         if not self.exchanges.sums:
             return
-        dense, experts = block_parameters(forward, self.model, self.adapters)
+        dense, experts = counts
+        start = f"gradients_{number}_" if number else "gradients_"
         family = "all_reduce" if self.plan.zero == 0 else "reduce_scatter"
         each = self.exchanges.gradient_bits // 8
         axes: tuple[tuple[Axis, int], ...] = (("shard", dense), ("edp", experts))
@@ -112,14 +146,14 @@ class DataRanks:
             yield Node(*behind, _copy(sum(size for _, size in summed), each), of_weights=True)
         for axis, size in summed:
             op = collective(self.plan, family, axis, size * each)
-            name = f"gradients_{'' if axis == 'shard' else 'experts_'}{family}"
+            name = f"{start}{'' if axis == 'shard' else 'experts_'}{family}"
             yield Node(name, op, behind, self._stream(SUMS), of_weights=True)
         copies = self.plan.group("replicate").size
         if dense and copies > 1:
             size = dense * each // (self.plan.sharers if self.plan.zero else 1)
             op = collective(self.plan, "all_reduce", "replicate", size)
-            parts = (f"gradients_{family}",) if self.plan.sharers > 1 else ()
-            yield Node("gradients_replicas", op, parts, self._stream(REPLICAS), of_weights=True)
+            parts = (f"{start}{family}",) if self.plan.sharers > 1 else ()
+            yield Node(f"{start}replicas", op, parts, self._stream(REPLICAS), of_weights=True)
 
     def _stream(self, beside: int) -> int:
         """The stream of a sum: one beside the device's work, or its own."""
@@ -145,9 +179,10 @@ def block_parameters(
     """
     if adapters is not None:
         return adapters.parameters(block.nodes), 0
-    dense = sum(_parameters(node) for node in block.nodes if not node.of_weights)
-    if model.tied:
-        dense -= sum(_parameters(node) for node in block.nodes if node.name == "lm_head")
+    shared = SHARED if block.name == PREDICTING else SHARED[:1] if model.tied else ()
+    dense = sum(
+        _parameters(node) for node in block.nodes if not node.of_weights and node.name not in shared
+    )
     return dense, sum(expert_parameters(node, model) for node in block.nodes)
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 from silicast.composition.engines.engine import ExpertTable
 from silicast.distributed.ranks.expert_capacity import Capacity
 from silicast.distributed.ranks.plan import ELEMENT, EXPERTS, TrainingPlan, collective
-from silicast.workload.graphs.graph import Node
+from silicast.workload.graphs.graph import OTHER_PASS, Node
 from silicast.workload.graphs.op import HOST_WAITS, INTEGERS, Dim, Op, Variant
 from silicast.workload.models.model import ModelConfig
 from silicast.workload.transformers.encoder_nodes import DISPATCHED
@@ -36,19 +36,23 @@ def with_experts(
     capacity: Capacity | None = None,
     routing: ExpertTable = ExpertTable(),
     beside: Beside = "",
+    *,
+    sorts: bool = True,
 ) -> Iterator[Node]:
     """The nodes of a layer with its routed experts on the ranks that share them.
 
     Beside another micro-batch an exchange is waited for by nothing of its own pass: the forward
     pass of one and the backward pass of the other fill each other's exchanges (DualPipe,
     Megatron-LM's ``--overlap-moe-expert-parallel-comm``), so that a pass takes as long as its
-    work or its exchanges, whichever takes longer. Shared experts run while tokens go out.
+    work or its exchanges, whichever takes longer, forward and backward together. Shared experts
+    run while tokens go out.
 
     Args:
         tokens: of a pass on each rank, before tensor ranks share them.
         capacity: that experts have; None = they take all tokens.
         routing: what the engine launches around the experts.
         beside: what runs while tokens are exchanged.
+        sorts: tokens that a kernel brings are put in the order of their experts by another.
     """
     if capacity is not None:
         nodes = capacity.limited(nodes)
@@ -67,11 +71,11 @@ def with_experts(
         if capacity is not None:
             current = capacity.tokens(current)
         last = node.inputs
-        steps = [*chosen, *_exchanged(node, model, plan, current)]
+        steps = [*chosen, *_exchanged(node, model, plan, current, sorts=sorts)]
         if beside == "batches":  # those of another micro-batch
             for step in [step for step in steps if step.stream == EXPERTS]:
                 steps.remove(step)
-                yield replace(step, inputs=last)
+                yield replace(step, inputs=last, stream=OTHER_PASS)
         for index, step in enumerate(steps):
             name = node.name if index == len(steps) - 1 else step.name
             yield replace(step, name=name, inputs=last, stream=step.stream if beside else 0)
@@ -107,7 +111,9 @@ def _chosen(routing: ExpertTable, plan: TrainingPlan, numbers: int) -> Iterator[
         yield Node(f"experts_choice_{number}", op)
 
 
-def _exchanged(node: Node, model: ModelConfig, plan: TrainingPlan, current: int) -> list[Node]:
+def _exchanged(
+    node: Node, model: ModelConfig, plan: TrainingPlan, current: int, *, sorts: bool
+) -> list[Node]:
     """Experts between what brings ``current`` tokens of each rank there and back."""
     moe = model.moe
     assert moe is not None
@@ -129,24 +135,27 @@ def _exchanged(node: Node, model: ModelConfig, plan: TrainingPlan, current: int)
         )
     if plan.ep == 1:
         return nodes
-    if plan.dispatch == "kernel":
-        sizes = {"hidden": width, "topk": moe.topk, "experts": moe.held, "ep": plan.ep}
-        ends = [
-            Node(f"experts_{name}", Op.make(name, Variant(), tokens=current, **sizes), (), EXPERTS)
-            for name in ("dispatch", "combine")
-        ]
-        return [ends[0], *nodes, ends[1]]
+    one = current * width * ELEMENT
     moves = {
-        "experts_permute": (current * width * ELEMENT, sent),
+        "experts_permute": (one, sent),
         "experts_sort": (sent, sent),
         "experts_sort_back": (sent, sent),
-        "experts_unpermute": (sent, current * width * ELEMENT),
+        "experts_unpermute": (sent, one),
     }
     before, by_expert, back, after = (
         Node(name, Op.make("data_movement", Variant(), read_bytes=read, written_bytes=written,
                            operations=written // ELEMENT))
         for name, (read, written) in moves.items()
     )  # fmt: skip
+    if plan.dispatch == "kernel":
+        if sorts:  # a token came once, and goes to each of its experts here
+            nodes = [before, *nodes, after]
+        sizes = {"hidden": width, "topk": moe.topk, "experts": moe.held, "ep": plan.ep}
+        ends = [
+            Node(f"experts_{name}", Op.make(name, Variant(), tokens=current, **sizes), (), EXPERTS)
+            for name in ("dispatch", "combine")
+        ]
+        return [ends[0], *nodes, ends[1]]
     ends = [
         Node(name, collective(plan, "all_to_all", "ep", sent), (), EXPERTS)
         for name in ("experts_dispatch", "experts_combine")

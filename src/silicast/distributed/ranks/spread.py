@@ -24,8 +24,10 @@ from silicast.distributed.memory.offload import HostMoves
 from silicast.distributed.ranks.adapters import RankAdapters
 from silicast.distributed.ranks.data_ranks import (
     OF_WEIGHTS,
+    Counts,
     DataRanks,
     Exchanges,
+    Repeat,
     behind_gradients,
     block_parameters,
     of_shard,
@@ -203,6 +205,7 @@ class RankSpread:
         host: copies to and from it; None = there are none.
         capacity: of its experts; None = they take all tokens.
         routing: what the engine launches around experts.
+        sorts: tokens that a kernel brings to their experts are sorted by another.
     """
 
     model: ModelConfig
@@ -217,30 +220,45 @@ class RankSpread:
     host: HostMoves | None = None
     capacity: Capacity | None = None
     routing: ExpertTable = ExpertTable()
+    sorts: bool = True
 
     def forward(self, graph: Graph) -> Graph:
-        chunk = graph.stage(self.first, self.last, self.model.layers)
+        chunk = graph.stage(self.first, self.last, self.model.staged_layers)
         blocks = tuple(replace(b, nodes=tuple(self._forward(b))) for b in chunk.blocks)
         return replace(chunk, blocks=blocks)
 
     def trained(self, graph: Graph) -> Graph:
         forward = {block.name: block for block in graph.blocks if block.direction == "forward"}
+        sums, gathers = self.exchanges.sums, self.exchanges.gathers_forward
+        whole = self._data.at_once(graph) if sums or gathers else {}
         blocks = []
-        for block in graph.blocks:
-            nodes: Iterable[Node] = block.nodes
-            if block.direction == "forward" and self.adapters is not None:
-                nodes = list(self.adapters.unpacked(nodes))
-            if block.direction == "forward" and self.exchanges.gathers_forward:
-                nodes = waiting_for_weights(
-                    [*self._data.gathers(block, "weights_all_gather"), *nodes]
-                )
-            if block.direction == "forward" and self.host is not None and block.layers:
-                nodes = self._beside(self.host, block, list(nodes))
-            if block.direction == "backward":
-                current = forward[block.name.removesuffix(BACKWARD)]
-                nodes = self._backward(current, block)
-            blocks.append(replace(block, nodes=tuple(nodes)))
+        for each in graph.blocks:
+            back = each.direction == "backward"
+            for number, (counts, block) in enumerate(
+                _alike(each, whole, apart=sums if back else gathers)
+            ):
+                nodes: Iterable[Node] = block.nodes
+                if back:
+                    current = forward[block.name.removesuffix(BACKWARD)]
+                    nodes = self._backward(current, block, counts, number)
+                elif block.direction == "forward":
+                    nodes = self._gathered(block, counts, number)
+                blocks.append(replace(block, nodes=tuple(nodes)))
         return replace(graph, blocks=tuple(blocks))
+
+    def _gathered(self, block: Block, counts: Counts, number: int) -> Iterable[Node]:
+        """A forward pass behind the weights that are gathered with those of its layer."""
+        nodes: Iterable[Node] = block.nodes
+        if self.adapters is not None:
+            nodes = list(self.adapters.unpacked(nodes))
+        if self.exchanges.gathers_forward:
+            if self.plan.zero == 3:
+                counts = block_parameters(block, self.model)
+            name = f"weights_{number}_all_gather" if number else "weights_all_gather"
+            nodes = waiting_for_weights([*self._data.gathers(counts, name), *nodes])
+        if self.host is not None and block.layers:
+            nodes = self._beside(self.host, block, list(nodes))
+        return nodes
 
     def _forward(self, block: Block) -> Iterator[Node]:
         nodes: Iterable[Node] = block.nodes
@@ -260,6 +278,7 @@ class RankSpread:
             self.capacity,
             self.routing,
             self.exchanges.experts_beside,
+            sorts=self.sorts,
         )
         if self.plan.tp > 1:
             nodes = self._tensor.forward(replace(block, nodes=tuple(nodes)))
@@ -281,7 +300,9 @@ class RankSpread:
     def _kind(self, block: Block) -> int:
         return self.model.kinds.index(self.model.kind(block.layers[0]))
 
-    def _backward(self, forward: Block, block: Block) -> Iterator[Node]:
+    def _backward(
+        self, forward: Block, block: Block, counts: Counts, number: int
+    ) -> Iterator[Node]:
         nodes = list(block.nodes)
         if self.plan.tp > 1:
             nodes = list(self._tensor.backward(forward, nodes))
@@ -292,7 +313,8 @@ class RankSpread:
         if self.plan.zero == 3:
             nodes = [of_shard(node, self.plan) for node in nodes]
         if self.exchanges.gathers_backward:
-            gathers = self._data.gathers(forward, "weights_all_gather_again")
+            held = block_parameters(forward, self.model)
+            gathers = self._data.gathers(held, "weights_all_gather_again")
             nodes = waiting_for_weights([*gathers, *nodes])
         host, layered = self.host, bool(forward.layers)
         if host is not None and layered:
@@ -303,7 +325,7 @@ class RankSpread:
             ]
             nodes = waiting_for_weights([*up, *nodes]) if up else nodes
         yield from nodes
-        sums = [behind_gradients(node, nodes) for node in self._data.sums(forward)]
+        sums = [behind_gradients(node, nodes) for node in self._data.sums(counts, number)]
         yield from sums
         if host is not None and self.exchanges.gradients_down:
             trained = block_parameters(forward, self.model, self.adapters)
@@ -323,6 +345,24 @@ class RankSpread:
     @cached_property
     def _data(self) -> DataRanks:
         return DataRanks(self.model, self.plan, self.exchanges, self.adapters)
+
+
+def _alike(
+    block: Block, whole: Mapping[Repeat, Counts], *, apart: bool
+) -> Iterator[tuple[Counts, Block]]:
+    """Repeats of a block that exchange as many parameters, the first of them first.
+
+    Args:
+        whole: of each repeat; apart: whether they differ by that.
+    """
+    name = block.name.removesuffix(BACKWARD)
+    repeats = block.layers or tuple(range(block.times))
+    groups: dict[Counts, list[int]] = {}
+    for repeat in repeats:
+        groups.setdefault(whole.get((name, repeat), (0, 0)) if apart else (0, 0), []).append(repeat)
+    for counts, same in groups.items():
+        layers = tuple(same) if block.layers else ()
+        yield counts, replace(block, layers=layers, times=block.times if layers else len(same))
 
 
 def _entering(node: Node, here: set[str]) -> Node:

@@ -35,6 +35,7 @@ from silicast.distributed.search.candidates import RECOMPUTES, CandidatePlans
 from silicast.distributed.search.search_file import Kept, Priced
 from silicast.distributed.step.step import DistributedStep, Overlap, predict_step
 from silicast.workload.graphs.graph import BACKWARD
+from silicast.workload.transformers.decoder import PREDICTING
 from silicast.workload.transformers.plan import Plan
 
 
@@ -76,14 +77,14 @@ def unit_of(rank: Rank) -> Unit:
     plain = replace(rank.framework, training=replace(training, recompute="none"))
     rank = replace(rank, framework=plain)
     layers = rank.deployment.model.layers
-    chunk = predict_chunk(rank, 0, layers)
+    chunk = predict_chunk(rank, 0, rank.deployment.model.staged_layers)
     times: dict[str, float] = {}
     core = 0.0
     for node, seconds in zip(chunk.model.graph.nodes, chunk.times.exposed_s[:, 0], strict=True):
         times[node.block] = times.get(node.block, 0.0) + float(seconds)
         if node.op.family.startswith(("attention_", "mla_")) and node.direction == "forward":
             core += float(seconds)
-    graph = chunk_graph(rank, 0, layers)
+    graph = chunk_graph(rank, 0, rank.deployment.model.staged_layers)
     layered = {block.name for block in graph.blocks if block.layers}
     forward = backward = 0.0
     ends: dict[str, float] = {}
@@ -98,13 +99,13 @@ def unit_of(rank: Rank) -> Unit:
     inside = layer_parameters(
         replace(graph, blocks=tuple(b for b in graph.blocks if b.layers)), rank.deployment.model
     )
-    last = sum(s for name, s in ends.items() if name.startswith("head") and BACKWARD not in name)
-    last_back = sum(s for name, s in ends.items() if name.startswith("head") and BACKWARD in name)
+    last = sum(s for name, s in ends.items() if name.startswith(_LAST) and BACKWARD not in name)
+    last_back = sum(s for name, s in ends.items() if name.startswith(_LAST) and BACKWARD in name)
     first = sum(
-        s for name, s in ends.items() if not name.startswith("head") and BACKWARD not in name
+        s for name, s in ends.items() if not name.startswith(_LAST) and BACKWARD not in name
     )
     first_back = sum(
-        s for name, s in ends.items() if not name.startswith("head") and BACKWARD in name
+        s for name, s in ends.items() if not name.startswith(_LAST) and BACKWARD in name
     )
     return Unit(
         forward / layers, backward / layers, core / layers, first, first_back, last, last_back,
@@ -113,6 +114,8 @@ def unit_of(rank: Rank) -> Unit:
     )  # fmt: skip
 
 
+_LAST = ("head", PREDICTING)
+"""Start of the names of blocks behind the layers."""
 UPDATE_BYTES = 30.0
 """Moved for each parameter by an update of Adam with 32-bit states: gradient, weight and two
 moments read, the latter three and the 16-bit weight written."""

@@ -49,7 +49,7 @@ from silicast.core.prediction import (
 )
 from silicast.distributed.memory.offload import host_updates
 from silicast.distributed.pipeline.chunk import Rank, chunk_graph, predict_chunk
-from silicast.distributed.pipeline.chunk_bounds import chunk_bounds
+from silicast.distributed.pipeline.chunk_bounds import model_bounds
 from silicast.distributed.pipeline.pipeline import Durations, PipelineTimes, pipeline_times
 from silicast.distributed.ranks.data_ranks import Exchanges, layer_parameters
 from silicast.distributed.ranks.plan import ELEMENT, collective
@@ -135,8 +135,8 @@ def alike(rank: Rank, bounds: tuple[tuple[int, int], ...]) -> tuple[tuple[int, i
     firsts: dict[object, tuple[int, int]] = {}
     items = []
     for first, last in bounds:
-        kinds = tuple(model.kind(layer) for layer in range(first, last))
-        ends = first == 0, last == model.layers
+        kinds = tuple(model.kind(layer) for layer in range(first, min(last, model.layers)))
+        ends = first == 0, last == model.staged_layers
         items.append(firsts.setdefault((kinds, *ends), (first, last)))
     return tuple(items)
 
@@ -160,7 +160,7 @@ def predict_step(
         SilicastError: the plan does not fit the model, its schedule or the number of micro-batches.
     """
     order = schedule_of(rank).order(rank.plan.pp, micro_batches, rank.plan.virtual_stages)
-    bounds = chunk_bounds(rank.deployment.model.layers, order.placement.stages)
+    bounds = model_bounds(rank.deployment.model, order.placement.stages)
     update = predict_update(rank.deployment.machine, _update(rank, bounds, optimizer, overlap))
     kinds = MicroBatches.from_rank(rank, overlap)
     passes = tuple(predict_chunk(rank, *each, kinds.between) for each in alike(rank, bounds))
@@ -208,6 +208,9 @@ class MicroBatches:
             )
             return MicroBatches(always, always, replace(always, gradients_down=down))
         gathers = rank.plan.zero > 0 and overlap.weights
+        parallel = rank.deployment.engine.parallel
+        a_rank = parallel.bucket_parameters_a_rank * rank.plan.group("dp_cp").size
+        between = replace(between, bucket=max(parallel.bucket_parameters, a_rank))
         return MicroBatches(
             replace(between, gathers_forward=gathers),
             between,
@@ -487,7 +490,7 @@ def reference_passes(rank: Rank, micro_batches: int, overlap: Overlap) -> Predic
     kinds = MicroBatches.from_rank(frozen, overlap)
     quiet = replace(kinds.between, gathers_backward=False, sums=False, gradients_down=False)
     order = schedule_of(frozen).order(frozen.plan.pp, micro_batches, frozen.plan.virtual_stages)
-    bounds = chunk_bounds(frozen.deployment.model.layers, order.placement.stages)
+    bounds = model_bounds(frozen.deployment.model, order.placement.stages)
     passes = [predict_chunk(frozen, *each, quiet).total for each in alike(frozen, bounds)]
     stages = [[passes[chunk] for chunk in row] for row in order.placement.stage.tolist()]
     times = [sum(each.part.exposed_ps for each in row) for row in stages]

@@ -159,6 +159,8 @@ def scenario_of(
     if ranks:
         gpus, per_node = ranks
         scenario["cluster"] = {"gpus": gpus, **({"gpus_per_node": per_node} if per_node else {})}
+    if fields.has("mtp-num-layers"):
+        scenario["workload"]["mtp_layers"] = fields.count("mtp-num-layers", least=0)
     if fields.flag("moe-router-force-load-balancing"):
         scenario["workload"]["routing"] = "balanced"
     return scenario, [*remark, *effects_of("megatron").unused([fields], scenario)]

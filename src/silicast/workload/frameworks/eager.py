@@ -181,9 +181,11 @@ def lowered_graph(
     blocks = [replace(block, nodes=tuple(lowering.block(block))) for block in graph.blocks]
     training = framework.training
     if training is not None:
-        blocks[-1] = replace(
-            blocks[-1], nodes=(*blocks[-1].nodes, *lowering.objective(training, blocks[-1]))
-        )
+        heads = [number for number, block in enumerate(blocks) if _makes_logits(block)]
+        for number in heads or [len(blocks) - 1]:
+            block = blocks[number]
+            nodes = (*block.nodes, *lowering.objective(training, block))
+            blocks[number] = replace(block, nodes=nodes)
     return Graph(graph.name, tuple(blocks), graph.phase, graph.boundary)
 
 
@@ -205,6 +207,13 @@ def finished_graph(
         lowered = with_filled_results(lowered, hidden)
     apart = framework.compiled and (framework.attention == "math" or training is not None)
     return fused_graph(lowered) if apart else lowered
+
+
+HEAD = "lm_head"
+
+
+def _makes_logits(block: Block) -> bool:
+    return any(node.name == HEAD for node in block.nodes)
 
 
 @final
@@ -260,7 +269,7 @@ class _Lowering:
         """What the pass minimises."""
         if not training.loss:
             return
-        last = next((node.name for node in head.nodes if node.name == "lm_head"), "")
+        last = HEAD if _makes_logits(head) else ""
         if last or self.model.pooler:
             for node in objective(self.model, self.shape.tokens, self.dtype, last):
                 yield from self._as_trained(self._as_made(node))

@@ -71,6 +71,8 @@ Direction = Literal["forward", "backward", "optimizer"]
 BACKWARD = "_backward"
 """End of the name of a block's backward pass, after the block's own name."""
 
+OTHER_PASS = 10
+"""Stream of transfers of another pass that runs beside this one: no direction waits for it."""
 BEFORE = ""
 """Among a node's inputs: what the block before its own left, beside others."""
 

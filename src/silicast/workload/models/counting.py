@@ -15,6 +15,7 @@ from silicast.workload.graphs.op import Dim, Op
 from silicast.workload.mixers._mixer import mixer_named, mixers
 from silicast.workload.models.model import LayerKind, ModelConfig
 from silicast.workload.models.model_weights import (
+    drafting_kind,
     input_weights,
     layer_weights,
     mtp_weights,
@@ -33,7 +34,8 @@ def parameters(model: ModelConfig, *, mtp: bool = True) -> int:
     """Parameters of the whole model; a tied head counts once.
 
     Args:
-        mtp: include layers for multi-token prediction, as published counts do.
+        mtp: include layers for multi-token prediction, as published counts do; else those alone
+            that train.
 
     >>> from silicast.workload.models.lookup import find_model
     >>> parameters(find_model("Llama-3.1-8B"))
@@ -42,8 +44,9 @@ def parameters(model: ModelConfig, *, mtp: bool = True) -> int:
     outside = (*input_weights(model), *output_weights(model))
     total = sum(weight.parameters for weight in outside)
     total += sum(count * weight.parameters for weight, count in weights_of_layers(model))
-    if mtp and model.mtp_layers:
-        total += model.mtp_layers * sum(weight.parameters for weight in mtp_weights(model))
+    predicting = model.mtp_layers if mtp else model.predicting_layers
+    if predicting:
+        total += predicting * sum(weight.parameters for weight in mtp_weights(model))
     return total
 
 
@@ -308,6 +311,23 @@ def forward_flops(
     return linear + attention_flops(model, prefill, decode)
 
 
+def predicting_flops(model: ModelConfig, prefill: Sequence[tuple[int, int]]) -> int:
+    """FLOPs of the layers, projections and heads that predict further tokens, one row of logits a
+    token.
+    """
+    if not model.predicts:
+        return 0
+    from silicast.workload.graphs.attention_pairs import StepSequences
+
+    kind, tokens = drafting_kind(model), sum(new for new, _ in prefill)
+    linear = sum(weight.active for weight in mtp_weights(model) if weight.kind in PRODUCTS)
+    mixing = 0
+    if kind.mixer:
+        mixing = mixer_named(kind.mixer).flops(model, kind, StepSequences(prefill, ()))
+    each = tokens * (2 * linear + head_flops_per_row(model)) + mixing
+    return model.predicts * each
+
+
 def _encoded_flops(
     model: ModelConfig,
     encoder: ModelConfig,
@@ -430,6 +450,8 @@ def _stage_weights(
         stage_weights += [(weight, 1) for weight in output_weights(model)]
         if model.tied and plan.pp > 1:
             stage_weights.append((input_weights(model)[0], 1))
+        if model.predicts:
+            stage_weights += [(each, model.predicting_layers) for each in mtp_weights(model)]
     return stage_weights
 
 

@@ -37,6 +37,7 @@ LIMITS: dict[str, tuple[int, int]] = {
     "layers": (1, 1024), "hidden": (1, 1 << 20), "heads": (1, 1 << 14), "kv_heads": (1, 1 << 14),
     "head_dim": (1, 1 << 14), "intermediate": (1, 1 << 22), "vocab": (1, 1 << 24),
     "max_positions": (0, 1 << 28), "position_rows": (0, 1 << 28), "mtp_layers": (0, 64),
+    "predicts": (0, 64),
     "no_rope_every": (0, 1024), "encoder_parameters": (0, 1 << 40), "embedding_width": (0, 1 << 20),
     "type_rows": (0, 1 << 20), "relative_buckets": (0, 1 << 16), "mel_bins": (0, 1 << 12),
     "layer_input": (0, 1 << 14),
@@ -99,7 +100,8 @@ class ModelConfig:
         relative_buckets: distances that a table a stack gives each head a score for (T5); 0 = none.
         mel_bins: of the spectrogram that two convolutions read instead of an embedding; 0 = none.
         max_positions: longest context the model was made for; 0 = not stated.
-        mtp_layers: extra layers that only speculation runs; counted apart.
+        mtp_layers: extra layers that predict further tokens, counted apart: speculation runs them.
+        predicts: further tokens that training predicts, by a layer, the head and a loss each.
         moe: routed experts, None = a dense model; mla: latent attention, None = of heads.
         sparse: sizes of the sparse attention that ``mixers`` names ("dsa", "csa", "msa", ...).
         recurrent: sizes of the recurrent layers that ``mixers`` names ("gdn", "kda", "mamba2").
@@ -151,6 +153,7 @@ class ModelConfig:
     windows: tuple[int, ...] = ()
     max_positions: int = 0
     mtp_layers: int = 0
+    predicts: int = 0
     qk_norm_over: QkNorm = "head"
     no_rope_every: int = 0
     output_norms: bool = False
@@ -264,6 +267,20 @@ class ModelConfig:
             return remark
         fields = ", ".join(self.ignored_fields)
         return (*remark, f"fields of {self.name} that were not understood: {fields}")
+
+    @property
+    def predicting_layers(self) -> int:
+        """Layers that predict further tokens in training: where the model has fewer than tokens,
+        the same ones run again.
+        """
+        return min(self.predicts, self.mtp_layers or self.predicts)
+
+    @property
+    def staged_layers(self) -> int:
+        """Layers as stages of a pipeline share them: those that predict further tokens are behind
+        the others, on the last stage.
+        """
+        return self.layers + self.predicts
 
     @property
     def mlp_layers(self) -> int:

@@ -180,14 +180,16 @@ def mtp_weights(model: ModelConfig) -> tuple[Weight, ...]:
     """
     h = model.hidden
     return (
-        *layer_weights(model, _drafting_kind(model)),
+        *layer_weights(model, drafting_kind(model)),
         Weight("mtp_projection", h, 2 * h, "none", "router"),
         Weight("mtp_norms", h, count=3 * _norm_vectors(model)),
     )
 
 
-def _drafting_kind(model: ModelConfig) -> LayerKind:
-    """The last layer; where attention and feed stand in layers of their own, the last of both."""
+def drafting_kind(model: ModelConfig) -> LayerKind:
+    """Kind of a layer that predicts further tokens: the last layer's; where attention and feed
+    stand in layers of their own, the last of both.
+    """
     last = model.kind(model.layers - 1)
     if last.mixer:
         return last

@@ -25,12 +25,15 @@ from silicast.workload.graphs.op import Affine, Dim, Op
 from silicast.workload.mixers._mixer import OUTPUT, mixer_named
 from silicast.workload.models.model import LayerKind, ModelConfig
 from silicast.workload.models.model_parts import require
+from silicast.workload.models.model_weights import drafting_kind
 from silicast.workload.models.precision import Precision
 from silicast.workload.transformers.plan import ParallelPolicy, Plan, shard_of
 
 __all__ = ["bind_graph", "build_graph", "stage_graphs", "step_symbols"]
 
 
+PREDICTING = "mtp"
+"""Name of the block of layers that predict further tokens."""
 _COUNTS = ("m", "batch_size", "tokens", "elements", "bytes", "rows")
 """Dimensions that are 0 where a step has nothing for an op to do."""
 
@@ -66,6 +69,8 @@ def build_graph(
     builder = _BlockBuilder(Nodes(model, shard, formats, policy.dispatches(plan)))
     blocks = [Block("embedding", tuple(builder.embedding())), *_layer_blocks(builder)]
     blocks.append(Block("head", tuple(builder.head())))
+    if model.predicts:
+        blocks.append(Block(PREDICTING, tuple(builder.predicting()), times=model.predicts))
     if model.encoder is not None:
         from silicast.workload.transformers.encoder_nodes import on_step
 
@@ -361,6 +366,24 @@ class _BlockBuilder:
             last = "logits_all_gather"
             yield make.node(last, "all_gather", "lm_head", bytes=size, gpus=make.shard.tp)
         yield make.node("sampling", "sampling", last, rows=rows, vocab=make.model.vocab)
+
+    def predicting(self) -> Iterator[Node]:
+        """A layer that predicts a further token of each position (DeepSeek-V3, arXiv 2412.19437,
+        section 2.2): the hidden state beside the embedding of the token before, both normed, one
+        projection, a layer, and the model's head.
+        """
+        make, hidden = self.make, self.make.model.hidden
+        last = ""
+        for node in self.embedding():
+            yield node
+            last = node.name
+        yield make.norm("mtp_embedding_norm", last, residual=False)
+        yield make.norm("mtp_hidden_norm", residual=False)
+        last = "mtp_projection"
+        yield make.product(last, hidden, 2 * hidden, "mtp_embedding_norm", "mtp_hidden_norm")
+        for node in (*self.layer(drafting_kind(make.model), first=True), *self.head()):
+            yield node if node.inputs else replace(node, inputs=(last,))
+            last = node.name
 
     def boundary(self) -> Iterator[Node]:
         """Transfer to the next stage: the hidden states, and the residual where a norm adds it.

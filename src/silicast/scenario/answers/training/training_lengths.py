@@ -64,7 +64,8 @@ def reference_of(scenario: Scenario, work: TrainingWorkload, rank: Rank) -> Rank
     if stated is False:
         return None
     if not isinstance(stated, str):
-        return rank
+        model = replace(rank.deployment.model, predicts=0)
+        return replace(rank, deployment=replace(rank.deployment, model=model))
     model = find_any_model(stated, scenario.folder, "workload.reference")
     return replace(rank, deployment=replace(rank.deployment, model=model))
 
@@ -76,7 +77,7 @@ def held_bits(rank: Rank, reference: Rank | None) -> float:
     if reference is None:
         return 0.0
     mine, other = rank.deployment.model, reference.deployment.model
-    if mine == other:
+    if replace(mine, predicts=0) == other:
         return 0.0 if rank.adapters is not None else WIDE
     return WIDE * parameters(other, mtp=False) / parameters(mine, mtp=False)
 

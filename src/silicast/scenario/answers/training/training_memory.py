@@ -16,7 +16,7 @@ from silicast.distributed.memory.memory import RankMemory, Rules, checkpoint_byt
 from silicast.distributed.memory.memory_rows import PipelineRanks
 from silicast.distributed.memory.memory_search import OFFLOAD, candidates_memory, remedies
 from silicast.distributed.pipeline.chunk import Rank
-from silicast.distributed.pipeline.chunk_bounds import chunk_bounds
+from silicast.distributed.pipeline.chunk_bounds import model_bounds
 from silicast.distributed.search.candidates import CandidatePlans
 from silicast.distributed.step.partial_recompute import mixed_memory
 from silicast.distributed.step.step import schedule_of
@@ -140,7 +140,7 @@ def rank_memory(
     """Memory of each pipeline rank; ``recompute``: another than the rank's own."""
     deployment, plan = rank.deployment, rank.plan
     order = schedule_of(rank).order(plan.pp, micro_batches, plan.virtual_stages)
-    bounds = chunk_bounds(deployment.model.layers, order.placement.stages)
+    bounds = model_bounds(deployment.model, order.placement.stages)
     chunks = [[bounds[stage] for stage in row] for row in order.placement.stage.tolist()]
     rows = PipelineRanks.from_model(
         deployment.model,

@@ -7,7 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from silicast.communication.flows.packets import PacketEffects, is_tcp, widened
+from silicast.communication.flows.packets import PacketEffects, effects_by_rates, widened
+from silicast.composition.step.stage_graph import topology
 from silicast.core.prediction import Part, Quantity
 from silicast.scenario.answers.training.training_runs import TrainingRun
 
@@ -45,16 +46,13 @@ def over_uplinks(run: TrainingRun) -> OverUplinks:
     """Of one step: sums of gradients and gathers of weights, whose groups span the devices of a
     pipeline stage.
     """
-    links, plan = run.rank.deployment.machine.links, run.rank.plan
-    uplink, adapter = links.uplink, links.inter_node.bandwidth_bytes_per_s
-    if uplink is None or uplink.bandwidth_bytes_per_s >= adapter:
-        return OverUplinks()
-    if plan.gpus // plan.pp <= uplink.domain:
+    plan = run.rank.plan
+    between = topology(run.rank.deployment.machine, plan.gpus // plan.pp)
+    effects = effects_by_rates(between)
+    if effects is None or not effects.uplinks:
         return OverUplinks()
     part = run.without_loading.part
     share = _exchanged_ps(part) / max(part.exposed_ps, 1)
-    several = uplink.bandwidth_bytes_per_s * uplink.domain > adapter * links.gpus_per_node
-    effects = PacketEffects(0.0, 0.0, 1.0, several, is_tcp(links.inter_node.link.name))
     return OverUplinks(share, effects) if share > LEAST and effects.reasons else OverUplinks()
 
 

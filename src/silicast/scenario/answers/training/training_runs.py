@@ -67,6 +67,10 @@ from silicast.workload.training.recomputation import Recompute, every_layer
 
 DEFAULT_OPTIMIZER = "adamw"
 UNUSED_ADAPTERS = 'lora is not used by task {}: workload.task = "lora" trains adapters'
+PREDICTING = (
+    "what predicts further tokens ({} layers of {}) {}: what {} does where workload.mtp_layers is "
+    "not stated"
+)
 PARTLY = "{:.0%} of the layers run again in the backward pass, the least that fits"
 OPTIONS = ("attention", "attention_library", "context_exchange")
 """Options of engines that train."""
@@ -354,13 +358,15 @@ def prepared(scenario: Scenario, work: TrainingWorkload) -> PreparedTraining:
     context = scenario.raw.parallel.cp
     work, lengths = with_lengths(work, scenario.raw.seed or 0, 2 * context if context > 1 else 1)
     plan, of_plan = training_plan_of(scenario, deployment.model, deployment.engine)
-    deployment = _routed(deployment, work)
+    deployment, predicting = _predicting(_routed(deployment, work), work)
+    of_plan += predicting
     warnings += of_plan + _checked(deployment, work)
     if scenario.raw.lora is not None and work.task not in WITH_ADAPTERS:
         warnings.append(UNUSED_ADAPTERS.format(work.task))
     framework, remark = _framework(scenario, deployment)
     accumulates = work.global_batch > work.micro_batch * plan.dp
-    training = Training(dropout=False, accumulates=accumulates)
+    unfused = framework.attention == "math" and deployment.engine.training.dropout
+    training = Training(dropout=unfused, accumulates=accumulates)
     rank = Rank(
         deployment,
         plan,
@@ -473,6 +479,29 @@ def _routed(deployment: Deployment, work: TrainingWorkload) -> Deployment:
         return deployment
     routing = routing_name(stated, field="workload.routing")
     return replace(deployment, model=replace(deployment.model, moe=replace(moe, routing=routing)))
+
+
+def _predicting(deployment: Deployment, work: TrainingWorkload) -> tuple[Deployment, list[str]]:
+    """The deployment with the layers that predict further tokens, as stated or as the engine has
+    it, and what a reader must know.
+
+    Raises:
+        SilicastError: of an encoder.
+    """
+    model, engine = deployment.model, deployment.engine
+    usual = model.mtp_layers if engine.training.predicts and work.task == "pretrain" else 0
+    count = usual if work.mtp_layers is None else work.mtp_layers
+    if count and (model.encoder is not None or model.pooler):
+        raise SilicastError(
+            f"{model.name} does not predict the next token of a text",
+            field="workload.mtp_layers",
+            hint="leave it out",
+        )
+    deployment = replace(deployment, model=replace(model, predicts=count))
+    if work.mtp_layers is not None or not model.mtp_layers:
+        return deployment, []
+    does = "is trained" if count else "is not trained"
+    return deployment, [PREDICTING.format(model.mtp_layers, model.name, does, engine.name)]
 
 
 def _frozen(
