@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache, lru_cache
-from typing import Literal, final
+from typing import Literal, NamedTuple, final
 
 from msgspec import convert
 
 from silicast.core.catalog import CATALOG
 from silicast.core.decode import Strict, read_toml
 from silicast.core.errors import SilicastError, unmodelled
+from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.physics.constants import load_physics
 
@@ -46,6 +47,26 @@ def cache_rate(device: Device) -> float:
     known = device.l2.bandwidth_bytes_per_s
     assumed = load_physics("gemm").default["l2_bytes_per_clock_per_core"]
     return known or assumed * device.cores * device.clocks.boost_hz
+
+
+@final
+class ClockedRates(NamedTuple):
+    """What the clock of a device changes of its rates; of rows with a clock each, columns (n,).
+
+    Attributes:
+        clock_hz: of the cores; cache_per_s: see :func:`cache_rate`.
+        l2_per_s: bytes per second of the cache that all cores share; 0 = not published.
+    """
+
+    clock_hz: F64 | float
+    cache_per_s: F64 | float
+    l2_per_s: F64 | float
+
+    @staticmethod
+    def from_device(device: Device) -> ClockedRates:
+        return ClockedRates(
+            device.clocks.boost_hz, cache_rate(device), device.l2.bandwidth_bytes_per_s
+        )
 
 
 @lru_cache(maxsize=1024)
