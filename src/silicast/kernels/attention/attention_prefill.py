@@ -13,9 +13,8 @@ from functools import cache
 from typing import ClassVar, final
 
 import numpy as np
-from numpy.typing import NDArray
-
 from msgspec import structs
+from numpy.typing import NDArray
 
 from silicast.core import xp
 from silicast.core.numerics import F64, I64, ceil_div, smooth_max

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import final
+from typing import Any, final
 
 from silicast.core import xp
-from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.physics.constants import constants_of
 from silicast.kernels.physics.device_rates import ClockedRates, data_rate
@@ -120,6 +119,9 @@ class StreamingRates:
         if not xp.all_of(peak_l2_per_s > 0.0):
             peak_l2_per_s = table["unknown_l2_bytes_per_clock"] * clock * device.cores
         l2_per_s = peak_l2_per_s * constant("l2_fraction")
+        core_per_s: Any = xp.minimum(
+            l2_per_s * constant("core_headroom") / cores, constant("core_bytes_per_clock") * clock
+        )
         swept = capacity * constant("reread_share")
         matrix = _matrix_rate(device) * device.cores
         fma, xu = (device.rate_per_core(pipe, "fp32") * device.cores for pipe in ("fma", "xu"))
@@ -138,10 +140,7 @@ class StreamingRates:
             dram_per_s=data_rate(device) * min(constant("dram_fraction"), 1.0),
             dram_peak_per_s=device.dram.bandwidth_bytes_per_s,
             l2_per_s=l2_per_s,
-            core_per_s=xp.minimum(
-                l2_per_s * constant("core_headroom") / cores,
-                constant("core_bytes_per_clock") * clock,
-            ),
+            core_per_s=core_per_s,
             block_per_s=constant("block_bytes_per_clock") * clock,
             port_peak_per_s=table["port_bytes_per_clock"] * device.clocks.max_hz * device.cores,
             l2_bytes=capacity,
@@ -188,7 +187,7 @@ def _with_factors(
     return constants
 
 
-def memory_latency_s(device: Device, clock_hz: F64 | float) -> F64 | float:
+def memory_latency_s(device: Device, clock_hz: float) -> float:
     """A read of device memory by one thread: as the file states, else as kernels show."""
     trip_s = constants_of(GROUP, device.architecture)["trip_cycles"] / clock_hz
     return device.dram.latency_s or trip_s / TRIP_PER_LATENCY

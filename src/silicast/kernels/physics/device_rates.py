@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache, lru_cache
-from typing import Literal, NamedTuple, final
+from typing import Any, Literal, NamedTuple, final
 
 from msgspec import convert
 
 from silicast.core.catalog import CATALOG
 from silicast.core.decode import Strict, read_toml
 from silicast.core.errors import SilicastError, unmodelled
-from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.physics.constants import load_physics
 
@@ -51,16 +50,17 @@ def cache_rate(device: Device) -> float:
 
 @final
 class ClockedRates(NamedTuple):
-    """What the clock of a device changes of its rates; of rows with a clock each, columns (n,).
+    """What the clock of a device changes of its rates, as numbers; of rows with a clock each, as
+    columns of shape (n,).
 
     Attributes:
         clock_hz: of the cores; cache_per_s: see :func:`cache_rate`.
         l2_per_s: bytes per second of the cache that all cores share; 0 = not published.
     """
 
-    clock_hz: F64 | float
-    cache_per_s: F64 | float
-    l2_per_s: F64 | float
+    clock_hz: Any
+    cache_per_s: Any
+    l2_per_s: Any
 
     @staticmethod
     def from_device(device: Device) -> ClockedRates:
