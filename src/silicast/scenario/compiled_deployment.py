@@ -103,8 +103,8 @@ class KnownDeployment:
         sizes = [self._sizes(workload) for workload in workloads]
         metrics: list[BatchMetrics] = []
         for part in parts_of(sizes, lambda one: states_of(len(one[0]), one[1])):
-            asked = [(lengths, output_len) for lengths, output_len, _ in part]
-            times = batch_times(self.deployment, asked, [past for _, _, past in part])
+            batches = [(lengths, output_len) for lengths, output_len, _ in part]
+            times = batch_times(self.deployment, batches, [past for _, _, past in part])
             metrics += [
                 self._metrics((each.prefill, each.decode_step, each.total), *one)
                 for one, each in zip(part, times, strict=True)
