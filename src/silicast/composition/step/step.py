@@ -52,7 +52,6 @@ from silicast.kernels.physics.power import top_hz
 from silicast.kernels.row_devices import RowDevices
 from silicast.workload.transformers.decoder import build_graph
 
-
 MOST_CLOCKS = 128
 """States or phases under a power limit that are evaluated together, each at a clock of its own."""
 
