@@ -140,6 +140,19 @@ class Rows:
             self.known.batch(**stated)
         return count
 
+    def batches(self, count: int) -> float:
+        """Rows of :meth:`silicast.CompiledDeployment.batches`, each of a size of its own."""
+        self.known.batches([lengths(self.draw) for _ in range(count)])
+        return count
+
+    def steps(self, count: int) -> float:
+        """Steps of batches of their own, asked for together."""
+        states = [
+            [(1, self.draw.randint(16, 8192) + each) for each in range(16)] for _ in range(count)
+        ]
+        self.known.step.many(states)
+        return count
+
     def file(self, deployments: int, count: int = 60) -> float:
         """Rows of a batch file, of one deployment or of several in turns."""
         lines = []
@@ -211,8 +224,10 @@ def rows() -> dict[str, tuple[Timed, float, str]]:
         "row of a batch file, 4 deployments": (lambda: row.file(4), 1e3, "ms"),
         "deployment.batch, size of its own": (lambda: row.compiled_batch(near=False), 1e3, "ms"),
         "deployment.batch, near known ones": (lambda: row.compiled_batch(near=True), 1e3, "ms"),
+        "deployment.batches, a row of 300": (lambda: row.batches(300), 1e3, "ms"),
         "step, size of its own": (lambda: row.step(known=False), 1e6, "us"),
         "step, near known ones": (lambda: row.step(known=True), 1e6, "us"),
+        "step.many, one of 300": (lambda: row.steps(300), 1e6, "us"),
         "request of 300 served, cold": (lambda: row.serve(300, cold=True), 1e3, "ms"),
         "request of 300 served, known": (lambda: row.serve(300, cold=False), 1e3, "ms"),
         "request of 1,200 served, known": (lambda: row.serve(1200, cold=False), 1e3, "ms"),

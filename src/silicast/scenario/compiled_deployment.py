@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 from silicast.composition.memory.memory_advice import advice
 from silicast.composition.passes.deployment import Deployment
-from silicast.composition.passes.static_batch import batch_memory, gigabytes
+from silicast.composition.passes.static_batch import batch_memory, batch_times, gigabytes
 from silicast.composition.prices.batch_price import batch_price
 from silicast.composition.prices.step_predictor import StepPredictor
 from silicast.core.errors import SilicastError
 from silicast.core.plain_data import check_tree
+from silicast.core.prediction import Quantity
 from silicast.scenario.answer import Belief
-from silicast.scenario.answers.inference.answerer import cached_of, check_generates, lengths_of
+from silicast.scenario.answers.inference.answerer import (
+    cached_of,
+    check_generates,
+    lengths_of,
+    parts_of,
+    states_of,
+)
 from silicast.scenario.decode import decode, with_workload
 from silicast.scenario.resolving.deployments import deployment_of
 from silicast.scenario.road import refuse_coming
@@ -79,6 +86,37 @@ class KnownDeployment:
         Raises:
             SilicastError: as of task ``inference``; or the engine runs a model's code pass by pass.
         """
+        lengths, output_len, past = self._sizes(workload)
+        price = batch_price(self.step.prices, lengths, output_len, past)
+        times = price.prefill_s, price.decode_step_s, price.total_s
+        return self._metrics(times, lengths, output_len, past)
+
+    def batches(self, workloads: Sequence[dict[str, Any]]) -> list[BatchMetrics]:
+        """The metrics of task ``inference`` itself of many static batches, evaluated together.
+
+        Args:
+            workloads: of each batch, that of the task.
+
+        Raises:
+            SilicastError: as :meth:`batch`.
+        """
+        sizes = [self._sizes(workload) for workload in workloads]
+        metrics: list[BatchMetrics] = []
+        for part in parts_of(sizes, lambda one: states_of(len(one[0]), one[1])):
+            batches = [(lengths, output_len) for lengths, output_len, _ in part]
+            times = batch_times(self.deployment, batches, [past for _, _, past in part])
+            metrics += [
+                self._metrics((each.prefill, each.decode_step, each.total), *one)
+                for one, each in zip(part, times, strict=True)
+            ]
+        return metrics
+
+    def _sizes(self, workload: dict[str, Any]) -> tuple[list[int], int, int]:
+        """Prompts of a batch, tokens to generate, and tokens before the prompts.
+
+        Raises:
+            SilicastError: as :meth:`batch`.
+        """
         if self.deployment.engine.kind != "serving":
             raise SilicastError(
                 f"{self.deployment.engine.name} runs a model's code pass by pass",
@@ -88,21 +126,21 @@ class KnownDeployment:
         work = with_workload(self._scenario, workload)
         assert isinstance(work, InferenceWorkload)
         check_generates(self.deployment.model, work)
-        lengths, past = lengths_of(work), cached_of(work, self.deployment.model)
-        price = batch_price(self.step.prices, lengths, work.output_len, past)
-        named = {
-            "prefill_ms": price.prefill_s,
-            "decode_step_ms": price.decode_step_s,
-            "total_ms": price.total_s,
-        }
+        return lengths_of(work), work.output_len, cached_of(work, self.deployment.model)
+
+    def _metrics(
+        self, times: Sequence[Quantity | None], lengths: list[int], output_len: int, past: int
+    ) -> BatchMetrics:
+        """Times by name, and the memory of the batch."""
+        named = zip(("prefill_ms", "decode_step_ms", "total_ms"), times, strict=True)
         metrics = {
             name: Belief.from_quantity(value.times(MILLI))
-            for name, value in named.items()
+            for name, value in named
             if value is not None
         }
-        memory = batch_memory(self.deployment, lengths, work.output_len, cached=past)
+        memory = batch_memory(self.deployment, lengths, output_len, cached=past)
         metrics["memory_gb"] = Belief.from_quantity(gigabytes(memory))
         if not memory.excess:
             return BatchMetrics(metrics)
-        line = advice(self.deployment, lengths, work.output_len, memory, cached=past)
+        line = advice(self.deployment, lengths, output_len, memory, cached=past)
         return BatchMetrics(metrics, (line,))

@@ -15,6 +15,7 @@ from silicast.composition.prices.stepper import Stepper
 from silicast.composition.simulators.dynamo import write_perf_data
 from silicast.composition.simulators.infer_time import InferTimePredictor
 from silicast.composition.simulators.llm_d import settings
+from silicast.composition.step.states import BatchStates
 from silicast.core.errors import SilicastError
 
 WHERE: dict[str, Any] = {"model": "Llama-3.1-8B", "device": "H100", "engine": "sglang"}
@@ -65,6 +66,34 @@ def test_a_batch_that_is_none_is_refused(step: StepPredictor, batch: list[tuple[
         step(batch)
 
 
+MANY = [[(1, 1000)] * 8, [(4000, 0)], [(256, 512), (1, 300), (1, 4000)], [(3000, 90)] * 2]
+"""Of several kinds; the power limit slows those with prompts."""
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{}, {"limits": {"power_w": 300.0}}, {"parallel": {"tp": 2, "pp": 2}}, {"device": "MI300X"}],
+)
+def test_many_steps_are_those_of_the_step_model_at_each_own_clock(fields: dict[str, Any]) -> None:
+    step = silicast.step_predictor(**{**WHERE, **fields}, load=False)
+    many, model = step.many(MANY), step.prices.model
+    assert step.many([]) == []
+    assert [step.many([batch])[0] for batch in MANY] == many
+    assert many == pytest.approx([step(batch) for batch in MANY], rel=0.02)
+    assert model.graph.stages > 1 or many[2] != step(MANY[2]), "no surface is read"
+    if model.graph.stages > 1:
+        return
+    states = BatchStates.decode([1000] * 8, np.array([1]))
+    times = model.steps(states)
+    held = model.steps(states, model.held_clock(times, states, 0))
+    assert many[0] == held.total_s[0]
+
+
+def test_many_with_a_batch_that_is_none_is_refused(step: StepPredictor) -> None:
+    with pytest.raises(SilicastError, match="expected at least one"):
+        step.many([[(1, 77)], []])
+
+
 def test_what_is_no_single_step_is_refused() -> None:
     with pytest.raises(SilicastError) as error:
         silicast.step_predictor(**WHERE, pools={"a": {}}, load=False)
@@ -97,6 +126,48 @@ def test_a_batch_is_its_prefill_and_its_decode_steps(compiled: silicast.Compiled
     one = compiled.batch(batch=4, input_len=500, output_len=1)
     assert "decode_step_ms" not in one
     assert one["total_ms"] == one["prefill_ms"] == batch["prefill_ms"]
+
+
+ROWS: list[dict[str, Any]] = [
+    {"batch": 8, "input_len": 1500, "output_len": 90},
+    {"input_lens": [40, 3000, 7], "output_len": 5, "cached_len": 100},
+    {"input_len": 9, "output_len": 1},
+    {"batch": 2, "input_len": 9, "output_len": 2},
+    {"batch": 64, "input_len": 4096, "output_len": 33},
+    {"batch": 8, "input_len": 1500, "output_len": 9},
+]
+"""With the same prompts twice, nothing to decode, and prompts for which the clock falls."""
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"limits": {"power_w": 300.0}},
+        {"parallel": {"tp": 2, "pp": 2}},
+        {"model": "Qwen3-30B-A3B", "device": "h200"},
+        {"model": "DeepSeek-V2-Lite", "parallel": {"attention_dp": 2, "ep": 2}},
+        {"device": "RTX 4090", "model": "Qwen3-4B"},
+    ],
+)
+def test_batches_together_are_the_very_numbers_of_infer(fields: dict[str, Any]) -> None:
+    where = {**WHERE, **fields}
+    many = silicast.deployment(**where).batches(ROWS)
+    assert len(many) == len(ROWS)
+    for batch, row in zip(many, ROWS, strict=True):
+        whole = silicast.infer(**where, **row)
+        assert batch.items() <= whole.predicted.metrics.items()
+        assert ("decode_step_ms" in batch) == (row["output_len"] > 1)
+        assert batch.warnings == tuple(x for x in whole.warnings if x.startswith("does not fit"))
+
+
+def test_no_batches_are_none_and_a_bad_one_is_refused(
+    compiled: silicast.CompiledDeployment,
+) -> None:
+    assert compiled.batches([]) == []
+    with pytest.raises(SilicastError) as error:
+        compiled.batches([ROWS[0], {"input_len": 0, "output_len": 4}])
+    assert error.value.field == "workload.input_len"
 
 
 def test_serve_is_the_task_serving(compiled: silicast.CompiledDeployment) -> None:

@@ -13,7 +13,7 @@ from silicast.composition.errors.uncertainty import narrowed_sum
 from silicast.composition.memory.memory import MemoryUse, static_batch_memory
 from silicast.composition.passes.deployment import Deployment, busiest_group
 from silicast.composition.step.states import BatchStates
-from silicast.composition.step.step import StepModel, StepTimes, step_model
+from silicast.composition.step.step import MOST_CLOCKS, StepModel, StepTimes, step_model
 from silicast.composition.timeline.breakdown import Breakdown
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import (
@@ -26,8 +26,6 @@ from silicast.core.prediction import (
     said_by,
     worst_domain,
 )
-from silicast.kernels.physics.power import top_hz
-from silicast.kernels.row_devices import RowDevices
 
 if TYPE_CHECKING:
     from silicast.workload.frameworks.eager import Framework
@@ -37,9 +35,6 @@ _Key = tuple[int, bool]
 
 MAX_EVALUATED_STEPS = 33
 """Decode steps are evaluated in full up to so many; beyond, at evenly spaced ones."""
-
-MOST_CLOCKS = 128
-"""Phases of batches under a power limit that are evaluated together, each at a clock of its own."""
 
 
 @final
@@ -261,12 +256,8 @@ class BatchSteps:
     @staticmethod
     def predict(wanted: Sequence[WantedSum]) -> None:
         """Finds sums of one model's steps together, which :meth:`at` then looks up."""
-        fresh = {(id(each.steps), each.name, each.typical): each for each in wanted}
-        items = list(fresh.values())
-        if not items:
-            return
-        weighted = [each.steps.weighted(each.typical, each.weights) for each in items]
-        breakdowns = Breakdown.several(items[0].steps.model, weighted)
+        items = list({each.key: each for each in wanted}.values())
+        breakdowns = _sums_of(items)
         predictions = Breakdown.predictions(breakdowns, [each.name for each in items])
         for each, breakdown, prediction in zip(items, breakdowns, predictions, strict=True):
             key = each.typical, each.weights is not None
@@ -283,6 +274,19 @@ class WantedSum:
     name: str
     typical: int
     weights: F64 | None = None
+
+    @property
+    def key(self) -> tuple[int, str, int]:
+        """The same for what need be summed once."""
+        return id(self.steps), self.name, self.typical
+
+
+def _sums_of(wanted: Sequence[WantedSum]) -> list[Breakdown]:
+    """Sums of one model's steps, evaluated together."""
+    if not wanted:
+        return []
+    weighted = [each.steps.weighted(each.typical, each.weights) for each in wanted]
+    return Breakdown.several(wanted[0].steps.model, weighted)
 
 
 def batch_steps(
@@ -324,6 +328,63 @@ def steps_together(
         batches: prompt tokens of each sequence, and tokens generated per sequence.
         cached: of each batch, tokens of each sequence before its prompt; () = none.
     """
+    steps = _held_together(deployment, batches, cached)
+    BatchSteps.predict([each for one in zip(steps, batches, strict=True) for each in _wanted(*one)])
+    return steps
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class BatchTimes:
+    """Seconds of a static batch, the numbers of its :class:`StaticBatch` alone.
+
+    Attributes:
+        decode_step: the median step; None where nothing is decoded.
+    """
+
+    prefill: Quantity
+    decode_step: Quantity | None
+    total: Quantity
+
+
+def batch_times(
+    deployment: Deployment, batches: Sequence[tuple[Sequence[int], int]], cached: Sequence[int] = ()
+) -> list[BatchTimes]:
+    """The times of :func:`predict_static_batch` of many batches, evaluated at once, without reasons
+    and memory; arguments as of :func:`steps_together`.
+    """
+    steps = _held_together(deployment, batches, cached)
+    wanted = [_wanted(*each) for each in zip(steps, batches, strict=True)]
+    items = {each.key: each for one in wanted for each in one}
+    sums = dict(zip(items, Breakdown.times_alone(_sums_of(list(items.values()))), strict=True))
+    times = []
+    for one in wanted:
+        prefill, *decode = (sums[each.key] for each in one)
+        step, remaining = decode or (None, None)
+        total = prefill if remaining is None else prefill.then(remaining)
+        median = None if step is None else step.quantity
+        times.append(BatchTimes(prefill.quantity, median, total.quantity))
+    return times
+
+
+def _wanted(
+    steps: tuple[BatchSteps, BatchSteps], batch: tuple[Sequence[int], int]
+) -> list[WantedSum]:
+    """What is asked of a batch: its prefill; where it decodes, the median step and all of them."""
+    (first, remaining), (_, output_len) = steps, batch
+    wanted = [WantedSum(first, "prefill", int(first.rows[0]), first.all_rows)]
+    if output_len > 1:
+        _, weights = decode_knots(output_len - 1)
+        middle = int(remaining.rows[len(weights) // 2])
+        wanted.append(WantedSum(remaining, "decode_step", middle))
+        wanted.append(WantedSum(remaining, "decode", middle, weights))
+    return wanted
+
+
+def _held_together(
+    deployment: Deployment, batches: Sequence[tuple[Sequence[int], int]], cached: Sequence[int]
+) -> list[tuple[BatchSteps, BatchSteps]]:
+    """The steps of batches at the clocks that they hold."""
     model, each, prompts = step_model(deployment), [], []
     for (input_lens, output_len), past in zip(batches, cached or [0] * len(batches), strict=True):
         current = busiest_group(input_lens, deployment.plan.attention_dp)
@@ -359,15 +420,6 @@ def steps_together(
     if len(limited) > 1 and model.takes_clocks:
         for begin in range(0, len(limited), MOST_CLOCKS):
             _hold_together(times, joined, limited[begin : begin + MOST_CLOCKS])
-    wanted = []
-    for (first, remaining), (_, output_len) in zip(steps_together, batches, strict=True):
-        wanted.append(WantedSum(first, "prefill", int(first.rows[0]), first.all_rows))
-        if output_len > 1:
-            _, weights = decode_knots(output_len - 1)
-            middle = int(remaining.rows[len(weights) // 2])
-            wanted.append(WantedSum(remaining, "decode_step", middle))
-            wanted.append(WantedSum(remaining, "decode", middle, weights))
-    BatchSteps.predict(wanted)
     return steps_together
 
 
@@ -381,18 +433,16 @@ def _hold_together(
         limited: where the states of a batch begin, its steps, their clock.
     """
     model = limited[0][1].model
-    boosted = model.machine.boosted_device
-    devices = tuple(boosted.at_clock(hz) for hz in dict.fromkeys(hz for _, _, hz in limited))
-    index_of = {top_hz(device): index for index, device in enumerate(devices)}
     rows = np.concatenate([start + steps.rows for start, steps, _ in limited])
-    row = np.repeat([index_of[hz] for _, _, hz in limited], [len(x.rows) for _, x, _ in limited])
-    slow = model.at_clocks(times, joined, rows, RowDevices(devices, row))
-    first = 0
+    clocks_hz = np.repeat([hz for _, _, hz in limited], [len(x.rows) for _, x, _ in limited])
+    slow = model.at_clocks(times, joined, rows, clocks_hz)
+    clocks, first = slow.nodes.clocks, 0
+    assert clocks is not None
     for _, steps, hz in limited:
         # states of other phases, whose times nobody asks for, stand in as copies of the first
         states = np.full(len(steps.states), first)
         states[steps.rows] = first + np.arange(len(steps.rows))
-        steps.keep(hz, slow.of_states(states, devices[index_of[hz]]))
+        steps.keep(hz, slow.of_states(states, clocks.devices[clocks.row[first]]))
         first += len(steps.rows)
 
 

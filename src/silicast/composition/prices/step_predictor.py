@@ -16,6 +16,8 @@ import numpy as np
 
 from silicast.composition.passes.deployment import Deployment
 from silicast.composition.prices.step_prices import StepPrices, step_prices
+from silicast.composition.prices.step_tables import one_state
+from silicast.composition.step.states import BatchStates
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64
 
@@ -27,6 +29,8 @@ LOADED_TOKENS = 8192
 LOADED_SEQUENCES = 256
 LOADED_LENGTH = 1 << 15
 """Cached tokens of a sequence."""
+TOGETHER = 1024
+"""Batches that are composed together."""
 RATIOS = 1.0, 1.5, 2.0, 3.0
 """The longest of the decoding sequences to their mean."""
 _NONE: I64 = np.zeros(0, dtype=np.int64)
@@ -66,26 +70,30 @@ class StepPredictor:
         Raises:
             SilicastError: an empty batch, no new token, or a negative past.
         """
-        prefill: list[tuple[int, int]] = []
-        decode: list[int] = []
-        for extend, past in batch:
-            if extend == 1 and past > 0:
-                decode.append(past)
-            elif extend >= 1 and past >= 0:
-                prefill.append((extend, extend + past))
-            else:
-                raise SilicastError(
-                    f"expected at least one new token and no negative past, found ({extend}, "
-                    f"{past})",
-                    field="batch",
-                )
-        if not (prefill or decode):
-            raise SilicastError("expected at least one sequence, found none", field="batch")
-        cached = np.array(decode, dtype=np.int64) if decode else _NONE
-        price = self.prices.price(prefill, cached)
+        prefill, decode = _sequences(batch)
+        price = self.prices.price(prefill, decode)
         if self.prices.asynchronous and self.prices.graph.stages == 1:
             return self.prices.gap_s + max(price.pass_s, price.work_s)
         return self.prices.gap_s + price.pass_s + price.work_s
+
+    def many(self, batches: Iterable[Batch]) -> list[float]:
+        """:meth:`predict_infer_time` of many batches, composed together from all kernels: nothing
+        is read from surfaces, and none are filled.
+
+        Args:
+            batches: as of :meth:`predict_infer_time`.
+
+        Raises:
+            SilicastError: as :meth:`predict_infer_time`.
+        """
+        model = self.prices.model
+        if model.graph.stages > 1:
+            return [self.predict_infer_time(batch) for batch in batches]
+        states = [one_state(prefill, decode, -1) for prefill, decode in map(_sequences, batches)]
+        seconds: list[float] = []
+        for start in range(0, len(states), TOGETHER):
+            seconds += model.held_s(BatchStates.joined(states[start : start + TOGETHER])).tolist()
+        return seconds
 
     def load(
         self,
@@ -113,6 +121,29 @@ class StepPredictor:
         for past, new in itertools.product(_spread(length, 2), _spread(tokens, 2)):
             self.prices.price([(new, new + past)], decode)
         return self
+
+
+def _sequences(batch: Batch) -> tuple[list[tuple[int, int]], I64]:
+    """(new, new and cached) tokens of the sequences in prefill, and cached ones in decode.
+
+    Raises:
+        SilicastError: an empty batch, no new token, or a negative past.
+    """
+    prefill: list[tuple[int, int]] = []
+    decode: list[int] = []
+    for extend, past in batch:
+        if extend == 1 and past > 0:
+            decode.append(past)
+        elif extend >= 1 and past >= 0:
+            prefill.append((extend, extend + past))
+        else:
+            raise SilicastError(
+                f"expected at least one new token and no negative past, found ({extend}, {past})",
+                field="batch",
+            )
+    if not (prefill or decode):
+        raise SilicastError("expected at least one sequence, found none", field="batch")
+    return prefill, np.array(decode, dtype=np.int64) if decode else _NONE
 
 
 def _spread(most: int, of_octave: int) -> list[int]:

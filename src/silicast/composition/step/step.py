@@ -52,6 +52,9 @@ from silicast.kernels.physics.power import top_hz
 from silicast.kernels.row_devices import RowDevices
 from silicast.workload.transformers.decoder import build_graph
 
+MOST_CLOCKS = 128
+"""States or phases under a power limit that are evaluated together, each at a clock of its own."""
+
 
 @final
 @dataclass(frozen=True)
@@ -238,15 +241,33 @@ class StepModel:
         return simt and not machine.evidence.ceilings
 
     def at_clocks(
-        self, boosted: StepTimes, states: BatchStates, rows: I64, clocks: RowDevices
+        self, boosted: StepTimes, states: BatchStates, rows: I64, clocks_hz: F64
     ) -> StepTimes:
         """:meth:`at_clock` of some states with a clock each; cut them, and they are the same.
 
         Args:
-            rows: states, in ascending order; ``clocks``: of them.
+            rows: states, in ascending order; ``clocks_hz``: of them.
         """
+        different, row = np.unique(clocks_hz, return_inverse=True)
+        device = self.machine.boosted_device
+        clocks = RowDevices(tuple(map(device.at_clock, different.tolist())), row)
         nodes = self.timer.at_clocks(boosted.nodes, states, rows, clocks)
         return self._composed(nodes, states.chosen(rows))
+
+    def held_s(self, states: BatchStates) -> F64:
+        """``total_s`` of each state at the clock that it holds itself, shape (n,)."""
+        boosted = self.steps(states)
+        clocks_hz = self.held_clocks(boosted, states, np.arange(len(states)))
+        slow, held_s = np.flatnonzero(clocks_hz != boosted.clock_hz), boosted.total_s
+        if self.takes_clocks:
+            for start in range(0, len(slow), MOST_CLOCKS):
+                rows = slow[start : start + MOST_CLOCKS]
+                held_s[rows] = self.at_clocks(boosted, states, rows, clocks_hz[rows]).total_s
+            return held_s
+        for clock_hz in np.unique(clocks_hz[slow]).tolist():
+            rows = np.flatnonzero(clocks_hz == clock_hz)
+            held_s[rows] = self.at_clock(boosted, states, clock_hz, rows).total_s[rows]
+        return held_s
 
     def _composed(self, nodes: NodeTimes, states: BatchStates) -> StepTimes:
         counts, shape = self.graph.counts[:, None], (len(DIRECTIONS), len(states))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 
@@ -17,11 +17,13 @@ from silicast.composition.step.step import StepModel, StepTimes
 from silicast.composition.timeline.weighted_states import MOST_VALUES, WeightedStates
 from silicast.core.numerics import F64
 from silicast.core.prediction import (
+    PICOSECONDS,
     Domain,
     ErrorFactors,
     Later,
     Part,
     Prediction,
+    Quantity,
     Tier,
     to_picoseconds,
     worst_domain,
@@ -55,6 +57,32 @@ class Coverage:
     time_share: float
     unmodelled: Mapping[str, int]
     shares: Mapping[str, float]
+
+
+@final
+class TimeAlone(NamedTuple):
+    """A predicted time without its reasons.
+
+    Attributes:
+        exposed_ps: the estimate; bound_ps: its physical limit.
+        error: error factors of the model.
+    """
+
+    exposed_ps: int
+    bound_ps: int
+    error: ErrorFactors
+
+    @property
+    def quantity(self) -> Quantity:
+        """As ``Prediction.latency_s``."""
+        exposed_s, bound_s = self.exposed_ps / PICOSECONDS, self.bound_ps / PICOSECONDS
+        return Quantity.around(exposed_s, self.error.log_sd, bound=bound_s)
+
+    def then(self, other: TimeAlone) -> TimeAlone:
+        """Both, one after the other."""
+        halves = [(each.exposed_ps, each.error) for each in (self, other)]
+        exposed_ps = self.exposed_ps + other.exposed_ps
+        return TimeAlone(exposed_ps, self.bound_ps + other.bound_ps, ErrorFactors.of_sum(halves))
 
 
 @final
@@ -112,6 +140,14 @@ class Breakdown:
         blocks = [part for way in ways for part in way.children if part.kind != "host"]
         whole = Part.group(name, [*blocks, self._host(self.graph.directions, host)])
         return whole.changed(bound_ps=sum(way.bound_ps for way in ways))
+
+    def exposed_ps(self) -> tuple[int, int]:
+        """The time and the bound of :meth:`part`, without the tree."""
+        if len(self.graph.directions) > 1 or self.graph.stages > 1:
+            whole = self.part("")
+            return whole.exposed_ps, whole.bound_ps
+        kernels, bound = self._sums.kernels_ps[self._row]
+        return kernels + self._host(self.graph.directions, "host").exposed_ps, bound
 
     def direction_part(self, direction: Direction) -> Part:
         """The tree of one direction, with the launches that it waits for."""
@@ -267,6 +303,18 @@ class Breakdown:
                 for row, index in enumerate(part):
                     items[index] = Breakdown(model, *weighted[index], sums, row)
         return [items[index] for index in range(len(weighted))]
+
+    @staticmethod
+    def times_alone(breakdowns: Sequence[Breakdown]) -> list[TimeAlone]:
+        """What :meth:`predictions` say of times, without trees and reasons."""
+        if not breakdowns:
+            return []
+        totals = [each.sum() for each in breakdowns]
+        errors = breakdowns[0].model.uncertainty.factors_of(totals)
+        return [
+            TimeAlone(*each.exposed_ps(), error)
+            for each, error in zip(breakdowns, errors, strict=True)
+        ]
 
     @staticmethod
     def predictions(breakdowns: Sequence[Breakdown], names: Sequence[str]) -> list[Prediction]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import final
+from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from silicast.composition.step.node_times import NodeTimes
 from silicast.composition.step.step import StepModel, StepTimes
@@ -15,8 +16,8 @@ from silicast.core.prediction import PICOSECONDS, TIERS, Tier
 
 MOST_VALUES = 1 << 17
 """Numbers of a table of states that are summed together; results never depend on it."""
-_MOST_EXACT = float(1 << 62)
-"""Picoseconds that a whole number of 64 bits holds."""
+_MOST_EXACT = float(1 << 50)
+"""Picoseconds of which 64 bits hold the sum over all nodes of a graph."""
 
 
 @final
@@ -84,11 +85,15 @@ class WeightedStates:
     def picoseconds(self) -> list[list[list[int]]]:
         """Of each sum and node, what it adds, what is hidden, bound and ceiling."""
         tables = (self.exposed_s, self.hidden_s, self.bound_s, self.ceiling_s)
-        rounded = np.rint(np.stack(tables, axis=2) * PICOSECONDS)  # as `to_picoseconds`
-        if rounded.max(initial=0.0) < _MOST_EXACT:
-            whole: list[list[list[int]]] = rounded.astype(np.int64).tolist()
-            return whole
-        return [[list(map(int, node)) for node in nodes] for nodes in rounded.tolist()]
+        whole: list[list[list[int]]] = whole_ps(np.stack(tables, axis=2)).tolist()
+        return whole
+
+    @cached_property
+    def kernels_ps(self) -> list[tuple[int, int]]:
+        """Of each sum, what all nodes add and their bounds, as :attr:`picoseconds` add up."""
+        exposed, bound = whole_ps(self.exposed_s), whole_ps(self.bound_s)
+        sums = exposed.sum(axis=1), np.minimum(bound, exposed).sum(axis=1)
+        return list(zip(*(each.tolist() for each in sums), strict=True))
 
     @cached_property
     def own_log_sd(self) -> F64:
@@ -139,3 +144,12 @@ class WeightedStates:
             )
             self._host[chosen] = waited, launched
         return self._host[chosen]
+
+
+def whole_ps(seconds: F64) -> NDArray[Any]:
+    """As :func:`~silicast.core.prediction.to_picoseconds`; Python integers beyond 64 bits."""
+    rounded = np.rint(seconds * PICOSECONDS)
+    if rounded.max(initial=0.0) < _MOST_EXACT:
+        return rounded.astype(np.int64)
+    whole: NDArray[Any] = np.vectorize(int, otypes=[object])(rounded)
+    return whole

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple, final
 
+from msgspec import structs
+
 from silicast.core import xp
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
@@ -33,8 +35,9 @@ from silicast.kernels.attention.attention_work import (
     windows,
 )
 from silicast.kernels.implementation import Analysis, Demand
-from silicast.kernels.physics.device_rates import cache_rate, softmax_rates
+from silicast.kernels.physics.device_rates import ClockedRates, softmax_rates
 from silicast.kernels.registry import register
+from silicast.kernels.row_devices import RowDevices
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 KEY_TILE = 64
@@ -55,6 +58,13 @@ class AttentionDecode(AttentionKernel):
 
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
         return _DecodeBatch(batch, device, scheme_for(batch.variant, device), c).analysis()
+
+    def analyse_at(self, batch: OpBatch, devices: RowDevices) -> Analysis:
+        """All rows at once, with a column of each rate that differs by the clock."""
+        device, rates = devices.devices[0], devices.beside(ClockedRates.from_device)
+        scheme, c = scheme_for(batch.variant, device), self.constants(batch.variant, device)
+        analysis = _DecodeBatch(batch, device, scheme, c, ClockedRates(*rates)).analysis()
+        return structs.replace(analysis, choice=tuple)
 
     def style(self, variant: Variant, device: Device) -> str:
         return style_of(variant, device)
@@ -81,9 +91,15 @@ class _DecodeBatch:
     """One batch on one device."""
 
     def __init__(
-        self, batch: OpBatch, device: Device, scheme: Scheme, c: Mapping[str, float]
+        self,
+        batch: OpBatch,
+        device: Device,
+        scheme: Scheme,
+        c: Mapping[str, float],
+        rates: ClockedRates | None = None,
     ) -> None:
         self.batch, self.device, self.scheme, self.c = batch, device, scheme, c
+        self.rates_of_clock = rates or ClockedRates.from_device(device)
         self.causal = batch.variant.flag("causal", default=True)
         self.work = work = AttentionSequences.from_batch(batch, decode=True)
         self.heads = column(batch, "num_heads", 1)
@@ -94,7 +110,8 @@ class _DecodeBatch:
         self.pipe = device.matrix_pipe(self.dtype)
         group = xp.maximum(1, self.heads // xp.maximum(self.groups, 1))
         self.keys = live_keys(work.q, work.kv, self.window)
-        self.traffic = prefill_traffic(batch, work, device, scheme, c, self.keys)
+        cache_per_s = self.rates_of_clock.cache_per_s
+        self.traffic = prefill_traffic(batch, work, device, scheme, c, self.keys, cache_per_s)
         self.narrow = self.traffic.kv_bytes < 2.0
         group_of = work.spread(group)
         blocks = work.total(xp.float64(xp.maximum(work.kv // 128, 1))) * self.groups
@@ -122,7 +139,7 @@ class _DecodeBatch:
         self.compute = work.total(self.keys * self.reread * cycles) * self.groups / device.cores
         self.token_bytes = 2.0 * self.width * self.traffic.kv_bytes
         again = self.tokens * self.token_bytes - self.traffic.cached
-        self.l2_s = (self.traffic.moved + again) / (cache_rate(device) * c["l2_efficiency"])
+        self.l2_s = (self.traffic.moved + again) / (cache_per_s * c["l2_efficiency"])
         self._plan()
 
     def _plan(self) -> None:
@@ -153,7 +170,7 @@ class _DecodeBatch:
     def _parts(self) -> _PlanTimes:
         """What the splits change."""
         c, device, work, traffic = self.c, self.device, self.work, self.traffic
-        cores, clock = device.cores, device.clocks.boost_hz
+        cores, (clock, cache_per_s, _) = device.cores, self.rates_of_clock
         # A core's CTAs hide each other's fixed latencies: slots, not cores, take tasks.
         waves = self.tasks / self.slots
         rounds = xp.maximum(1.0, waves + c["tail"] * (xp.ceil(waves) - waves))
@@ -164,20 +181,20 @@ class _DecodeBatch:
         memory_s = xp.maximum(xp.maximum(traffic.dram_s, self.l2_s), load_s)
         together = xp.maximum(core_s, memory_s) + c["serial"] * xp.minimum(core_s, memory_s)
         partial = work.total(self.splits * work.q) * self.heads * self.width * 8.0
-        inner = cache_rate(device) * c["l2_efficiency"]
+        inner = cache_per_s * c["l2_efficiency"]
         merge_s = xp.where(self.split, c["merge_s"] + partial / inner, 0.0)
         return _PlanTimes(together + merge_s, core_s, load_s, merge_s, busiest)
 
     def analysis(self) -> Analysis:
         c, device, traffic = self.c, self.device, self.traffic
-        parts = self._parts()
-        self.launch_s = c["launch_cycles"] / device.clocks.boost_hz
+        parts, clock = self._parts(), self.rates_of_clock.clock_hz
+        self.launch_s = c["launch_cycles"] / clock
         launch = self.launch_s * xp.where(
             self.scalar,
             c["scalar_launch"],
             c["narrow_launch"] if self.narrow and self.scheme.casts else 1.0,
         )
-        omitted = self.scheme.omitted * c["append_launch_cycles"] / device.clocks.boost_hz
+        omitted = self.scheme.omitted * c["append_launch_cycles"] / clock
         launch = xp.maximum(launch - omitted, 0.25 * launch)
         launch = launch + c["irregular_launch_s"] * (self.width & (self.width - 1) != 0)
         time_s = launch + parts.seconds + traffic.append_s

@@ -12,7 +12,7 @@ from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.attention.attention_schemes import Scheme
 from silicast.kernels.attention.attention_work import AttentionSequences, column, element_bytes
-from silicast.kernels.physics.device_rates import cache_rate, data_rate
+from silicast.kernels.physics.device_rates import data_rate
 from silicast.workload.graphs.op import OpBatch
 
 L2_BYTES_PER_CLOCK_AND_CORE = 128
@@ -50,8 +50,13 @@ def prefill_traffic(
     scheme: Scheme,
     c: Mapping[str, float],
     keys: I64,
+    cache_per_s: F64 | float,
 ) -> AttentionTraffic:
-    """Traffic of prefill or decode attention over ``work``, whose live keys are ``keys``."""
+    """Traffic of prefill or decode attention over ``work``, whose live keys are ``keys``.
+
+    Args:
+        cache_per_s: what the cache of all cores delivers.
+    """
     heads, groups = column(batch, "num_heads", 1), column(batch, "num_kv_heads", 1)
     width = column(batch, "head_dim", 128)
     kv_bytes = element_bytes(batch.variant.kv_dtype or batch.variant.dtype)
@@ -75,7 +80,7 @@ def prefill_traffic(
     footprint = (moved + 0.5 * appended) * l2_copies(device)
     outside = outside_l2(footprint, device, c, batch.variant.cache)
     bandwidth = data_rate(device) * c["dram_efficiency"]
-    inner = cache_rate(device) * c["l2_efficiency"]
+    inner = cache_per_s * c["l2_efficiency"]
     per_byte = outside / bandwidth + (1.0 - outside) / inner
     dram_bytes = moved * outside
     return AttentionTraffic(

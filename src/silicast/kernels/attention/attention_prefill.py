@@ -13,6 +13,7 @@ from functools import cache
 from typing import ClassVar, final
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from silicast.core import xp
@@ -55,8 +56,9 @@ from silicast.kernels.attention.attention_work import (
 )
 from silicast.kernels.implementation import Analysis, Demand
 from silicast.kernels.physics.constants import load_physics
-from silicast.kernels.physics.device_rates import cache_rate, softmax_rates
+from silicast.kernels.physics.device_rates import ClockedRates, softmax_rates
 from silicast.kernels.registry import register
+from silicast.kernels.row_devices import RowDevices
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 WHOLE_PARTS = 0.5
@@ -93,6 +95,13 @@ class AttentionPrefill(AttentionKernel):
 
     def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
         return PrefillModel(batch, device, scheme_for(batch.variant, device), c).analysis()
+
+    def analyse_at(self, batch: OpBatch, devices: RowDevices) -> Analysis:
+        """All rows at once, with a column of each rate that differs by the clock."""
+        device, rates = devices.devices[0], devices.beside(ClockedRates.from_device)
+        scheme, c = scheme_for(batch.variant, device), self.constants(batch.variant, device)
+        analysis = PrefillModel(batch, device, scheme, c, ClockedRates(*rates)).analysis()
+        return structs.replace(analysis, choice=tuple)
 
     def style(self, variant: Variant, device: Device) -> str:
         return style_of(variant, device)
@@ -134,9 +143,15 @@ class PrefillModel:
     """One batch on one device: the steps of the model, each a few array operations."""
 
     def __init__(
-        self, batch: OpBatch, device: Device, scheme: Scheme, c: Mapping[str, float]
+        self,
+        batch: OpBatch,
+        device: Device,
+        scheme: Scheme,
+        c: Mapping[str, float],
+        rates: ClockedRates | None = None,
     ) -> None:
         self.batch, self.device, self.scheme, self.c = batch, device, scheme, c
+        self.rates_of_clock = rates or ClockedRates.from_device(device)
         self.causal = batch.variant.flag("causal", default=True)
         self.work = work = AttentionSequences.from_batch(batch, decode=False)
         self.heads = column(batch, "num_heads", 1)
@@ -236,7 +251,7 @@ class PrefillModel:
     def analysis(self) -> Analysis:
         """Time, bound, demand and features of the batch."""
         c, device, work = self.c, self.device, self.work
-        cores, clock = device.cores, device.clocks.boost_hz
+        cores, (clock, cache_per_s, _) = device.cores, self.rates_of_clock
         step = self._step_cycles(work.spread(self.share))
         fixed: F64 | float = c["task_cycles"]
         longest_fixed = fixed
@@ -253,19 +268,19 @@ class PrefillModel:
         core_s = busiest / clock
 
         keys = live_keys(work.q, work.kv, self.window)
-        traffic = prefill_traffic(self.batch, work, device, self.scheme, c, keys)
+        traffic = prefill_traffic(self.batch, work, device, self.scheme, c, keys, cache_per_s)
         # A tile loads no key beyond the cache's end.
         keys_loaded = xp.minimum(self.blocks * self.tile_kv, self.tiles * work.kv)
         loads = work.total(self.fill * keys_loaded)
         l2_bytes = traffic.moved + loads * self.units * 2.0 * self.width * traffic.kv_bytes
-        l2_s = l2_bytes / (cache_rate(device) * c["l2_efficiency"])
+        l2_s = l2_bytes / (cache_per_s * c["l2_efficiency"])
         memory_s = xp.maximum(traffic.dram_s, l2_s)
         together = xp.maximum(core_s, memory_s) + c["serial"] * xp.minimum(core_s, memory_s)
         self.launch_s = c["launch_cycles"] / clock
         casts = traffic.kv_bytes < 2.0 and self.scheme.casts
         launch = self.launch_s * (c["narrow_launch"] if casts else 1.0)
         omitted_s = self.scheme.omitted * c["append_launch_cycles"] / clock
-        launch = max(launch - omitted_s, 0.25 * launch)
+        launch = xp.maximum(launch - omitted_s, 0.25 * launch)
         time_s = launch + together + traffic.append_s + merge_s
         return self._result(time_s, core_s, l2_s, traffic, busiest * cores / total)
 

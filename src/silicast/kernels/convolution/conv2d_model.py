@@ -148,7 +148,7 @@ def setting_with(
         l2_bytes=device.l2.capacity_bytes * c["resident_share"],
         fma=device.peak_per_s("fma", "fp32") * c["direct_share"],
         cold=variant.cache == "cold",
-        latency_s=memory_latency_s(device),
+        latency_s=memory_latency_s(device, device.clocks.boost_hz),
         last=variant.flag("channels_last"),
         layout_share=0.0 if variant.flag("channels_last") else c["layout_share"],
         looped_share=c["looped_last_share" if variant.flag("channels_last") else "looped_share"],

@@ -25,7 +25,9 @@ from silicast.core.numerics import F64, ceil_div, smooth_max
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Demand, Implementation
 from silicast.kernels.in_blocks import Lazy
-from silicast.kernels.movement.streaming_rates import StreamingRates, rates_of
+from silicast.kernels.movement.streaming_rates import GROUP, StreamingRates, rates_of
+from silicast.kernels.physics.constants import constants_of
+from silicast.kernels.physics.device_rates import ClockedRates
 from silicast.kernels.row_devices import RowDevices
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 from silicast.workload.libraries.catalog import kernel_rule
@@ -109,9 +111,15 @@ class Streamed(Implementation):
     @final
     def streamed_at(self, batch: OpBatch, devices: RowDevices) -> Analysis:
         """:meth:`streamed` of rows with a clock each."""
-        return self._streamed_with(
-            batch, devices.beside(lambda device: self.rates(batch.variant, device))
+        device = devices.devices[0]
+        rates = StreamingRates.from_device(
+            device,
+            self.family,
+            constants_of(GROUP, device.architecture),
+            self.kernel_style(batch.variant),
+            ClockedRates(*devices.beside(ClockedRates.from_device)),
         )
+        return self._streamed_with(batch, rates)
 
     def _streamed_with(self, batch: OpBatch, rates: StreamingRates) -> Analysis:
         analysis = analyse_stream(self.stream(batch.dims, batch.variant), batch.variant, rates)

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import final
+from typing import Any, final
 
+from silicast.core import xp
 from silicast.hardware.device import Device
 from silicast.kernels.physics.constants import constants_of
-from silicast.kernels.physics.device_rates import data_rate
+from silicast.kernels.physics.device_rates import ClockedRates, data_rate
 from silicast.kernels.physics.power import silicon
 
 GROUP = "streaming"
@@ -89,7 +90,11 @@ class StreamingRates:
 
     @staticmethod
     def from_device(
-        device: Device, family: str, table: Mapping[str, float], style: str = ""
+        device: Device,
+        family: str,
+        table: Mapping[str, float],
+        style: str = "",
+        at: ClockedRates | None = None,
     ) -> StreamingRates:
         """A device under the constants of its architecture.
 
@@ -98,6 +103,8 @@ class StreamingRates:
             family: kernel family.
             table: constants of the architecture.
             style: of the family's kernels, where it tells some apart.
+            at: what differs by the clock, as columns, of rows with a clock each; None = at that
+                of the device. Rates are then columns too.
         """
         memory = "gddr" if device.dram.technology.startswith("GDDR") else "hbm"
         if table is constants_of(GROUP, device.architecture):  # the same at every clock
@@ -105,15 +112,19 @@ class StreamingRates:
         else:
             constant = _with_factors(table, memory, family, style).__getitem__
         cores = silicon(device).cores
-        capacity, clock = device.l2.capacity_bytes, device.clocks.boost_hz
+        capacity = device.l2.capacity_bytes
+        clock, _, peak_l2_per_s = at or ClockedRates.from_device(device)
         # salvaged parts keep the whole L2: what a core gets is its share of the L2's bandwidth, and
         # stays so where a description of a board changes the number of cores
-        peak_l2_per_s = device.l2.bandwidth_bytes_per_s
-        if peak_l2_per_s <= 0.0:
+        if not xp.all_of(peak_l2_per_s > 0.0):
             peak_l2_per_s = table["unknown_l2_bytes_per_clock"] * clock * device.cores
         l2_per_s = peak_l2_per_s * constant("l2_fraction")
+        core_per_s: Any = xp.minimum(
+            l2_per_s * constant("core_headroom") / cores, constant("core_bytes_per_clock") * clock
+        )
         swept = capacity * constant("reread_share")
-        matrix_rate, matrix_peak = _matrix_rates(device)
+        matrix = _matrix_rate(device) * device.cores
+        fma, xu = (device.rate_per_core(pipe, "fp32") * device.cores for pipe in ("fma", "xu"))
         matrix_share = constants_of("gemm", device.architecture)["tensor_efficiency"]
         return StreamingRates(
             cores=device.cores,
@@ -123,16 +134,13 @@ class StreamingRates:
             stream_dispatch_s=constant("stream_dispatch_s"),
             stream_record_s=constant("stream_record_s"),
             trip_s=constant("trip_cycles") / clock,
-            latency_s=memory_latency_s(device),
+            latency_s=memory_latency_s(device, clock),
             reduction_s=constant("reduction_cycles") / clock,
             slot_s=constant("slot_s"),
             dram_per_s=data_rate(device) * min(constant("dram_fraction"), 1.0),
             dram_peak_per_s=device.dram.bandwidth_bytes_per_s,
             l2_per_s=l2_per_s,
-            core_per_s=min(
-                l2_per_s * constant("core_headroom") / cores,
-                constant("core_bytes_per_clock") * clock,
-            ),
+            core_per_s=core_per_s,
             block_per_s=constant("block_bytes_per_clock") * clock,
             port_peak_per_s=table["port_bytes_per_clock"] * device.clocks.max_hz * device.cores,
             l2_bytes=capacity,
@@ -141,12 +149,12 @@ class StreamingRates:
             between_share=constant("between_share"),
             reread=(constant("reread_from") * swept, constant("reread_to") * swept),
             scatter_share=constant("scatter_share"),
-            fma_per_s=device.peak_per_s("fma", "fp32") * constant("pipe_fraction"),
-            fma_peak_per_s=device.bound_per_s("fma", "fp32"),
-            xu_per_s=device.peak_per_s("xu", "fp32") * constant("pipe_fraction"),
-            xu_peak_per_s=device.bound_per_s("xu", "fp32"),
-            matrix_per_s=matrix_rate * matrix_share,
-            matrix_peak_per_s=matrix_peak,
+            fma_per_s=fma * clock * constant("pipe_fraction"),
+            fma_peak_per_s=fma * device.clocks.max_hz,
+            xu_per_s=xu * clock * constant("pipe_fraction"),
+            xu_peak_per_s=xu * device.clocks.max_hz,
+            matrix_per_s=matrix * clock * matrix_share,
+            matrix_peak_per_s=matrix * device.clocks.max_hz,
             device_log_sd=constant("device_log_sd"),
             family_log_sd=constant("family_log_sd"),
             own_log_sd=constant("own_log_sd"),
@@ -179,19 +187,19 @@ def _with_factors(
     return constants
 
 
-def memory_latency_s(device: Device) -> float:
+def memory_latency_s(device: Device, clock_hz: float) -> float:
     """A read of device memory by one thread: as the file states, else as kernels show."""
-    trip_s = constants_of(GROUP, device.architecture)["trip_cycles"] / device.clocks.boost_hz
+    trip_s = constants_of(GROUP, device.architecture)["trip_cycles"] / clock_hz
     return device.dram.latency_s or trip_s / TRIP_PER_LATENCY
 
 
-def _matrix_rates(device: Device) -> tuple[float, float]:
-    """Operations per second of 16-bit products, at boost and at the largest clock."""
+def _matrix_rate(device: Device) -> float:
+    """Operations of 16-bit products, per clock and core."""
     for dtype in ("bf16", "fp16", "fp32"):
         for pipe in ("tensor", "fma"):
-            if device.rate_per_core(pipe, dtype) > 0.0:
-                return device.peak_per_s(pipe, dtype), device.bound_per_s(pipe, dtype)
-    return 0.0, 0.0
+            if (rate := device.rate_per_core(pipe, dtype)) > 0.0:
+                return rate
+    return 0.0
 
 
 @lru_cache(maxsize=4096)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, final
 
 import msgspec
@@ -36,7 +36,7 @@ class PhysicsCard(Strict, frozen=True):
 
 
 @final
-class Physics(Strict, frozen=True):
+class Physics(Strict, frozen=True, dict=True):
     """Constants of one family group.
 
     Attributes:
@@ -56,12 +56,22 @@ class Physics(Strict, frozen=True):
     refined: dict[str, dict[str, float]] = {}
 
     def constants(self, architecture: str) -> Mapping[str, float]:
-        """All constants for ``architecture``: its own, else its stand-in's, else the default."""
+        """All constants for ``architecture``: its own, else its stand-in's, else the default; the
+        same table whenever it is asked for.
+        """
+        known = self._known.get(architecture)
+        if known is not None:
+            return known
         name = architecture
         if name not in self.architectures:
             name = self.fallback.get(architecture, "")
         over = self.refined.get(architecture, self.refined.get("", {}))
-        return {**self.default, **self.architectures.get(name, {}), **over}
+        table = {**self.default, **self.architectures.get(name, {}), **over}
+        return self._known.setdefault(architecture, table)
+
+    @cached_property
+    def _known(self) -> dict[str, Mapping[str, float]]:
+        return {}
 
     def is_measured(self, architecture: str) -> bool:
         """Whether kernels of this very architecture were measured."""

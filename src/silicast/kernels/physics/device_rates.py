@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache, lru_cache
-from typing import Literal, final
+from typing import Any, Literal, NamedTuple, final
 
 from msgspec import convert
 
@@ -46,6 +46,27 @@ def cache_rate(device: Device) -> float:
     known = device.l2.bandwidth_bytes_per_s
     assumed = load_physics("gemm").default["l2_bytes_per_clock_per_core"]
     return known or assumed * device.cores * device.clocks.boost_hz
+
+
+@final
+class ClockedRates(NamedTuple):
+    """What the clock of a device changes of its rates, as numbers; of rows with a clock each, as
+    columns of shape (n,).
+
+    Attributes:
+        clock_hz: of the cores; cache_per_s: see :func:`cache_rate`.
+        l2_per_s: bytes per second of the cache that all cores share; 0 = not published.
+    """
+
+    clock_hz: Any
+    cache_per_s: Any
+    l2_per_s: Any
+
+    @staticmethod
+    def from_device(device: Device) -> ClockedRates:
+        return ClockedRates(
+            device.clocks.boost_hz, cache_rate(device), device.l2.bandwidth_bytes_per_s
+        )
 
 
 @lru_cache(maxsize=1024)

@@ -6,6 +6,7 @@ all ranks of a stage are alike.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 
@@ -150,11 +151,11 @@ def kv_cache_bytes(
     """Bytes of the cache of sequences of ``lengths`` tokens on one rank: layers with a window keep
     only what it sees, recurrent ones a state. Of the fullest stage if none is given.
     """
-    rank, result = Nodes(model, shard_of(model, plan, policy), precision), list(lengths)
+    rank, alike = Nodes(model, shard_of(model, plan, policy), precision), Counter(lengths)
 
     def kept(kind: LayerKind) -> int:
         mixer = mixer_named(kind.mixer)
-        return sum(mixer.cache_bytes(rank, kind, length) for length in result)
+        return sum(count * mixer.cache_bytes(rank, kind, length) for length, count in alike.items())
 
     return _over_stages(model, plan, stage, kept, policy)
 

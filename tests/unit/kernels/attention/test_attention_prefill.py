@@ -72,7 +72,7 @@ def test_a_call_is_launch_work_and_memory(case: str) -> None:
     keys = live_keys(work.q, work.kv, one.window)
     a_core = float(one.tasks[0]) / device.cores
     assert float(one.share[0]) == pytest.approx(min(max(a_core, 1.0), float(one.resident[0])))
-    traffic = prefill_traffic(one.batch, work, device, one.scheme, c, keys)
+    traffic = prefill_traffic(one.batch, work, device, one.scheme, c, keys, cache_rate(device))
     step = one._step_cycles(work.spread(one.share))
     visited, furthest = one._visited()
     fixed = 1500.0 + (0.5 * step if CASES[case].get("window") else 0.0)

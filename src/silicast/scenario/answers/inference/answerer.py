@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, final
 
 import msgspec
 
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from silicast.workload.frameworks.eager import Framework
 
 
+Batch = TypeVar("Batch")
 HOUR_S = 3600.0
 MILLION = 1e6
 
@@ -184,7 +185,7 @@ class InferenceAnswerer(Answerer):
                 continue
             groups.setdefault(one.deployment, []).append((index, one))
         for group in groups.values():
-            for part in _parts(group):
+            for part in parts_of(group, _states_of):
                 steps = _steps_of([one for _, one in part])
                 for (index, one), each in zip(part, steps, strict=True):
                     try:
@@ -305,18 +306,28 @@ def _drafted(one: _ResolvedBatch) -> tuple[DraftedBatch, list[str]] | None:
     return batch, remarks
 
 
-def _parts(group: list[tuple[int, _ResolvedBatch]]) -> Iterator[list[tuple[int, _ResolvedBatch]]]:
-    """A group cut so that its states hold at most :data:`MOST_LENGTHS` sequences together."""
-    part: list[tuple[int, _ResolvedBatch]] = []
+def states_of(sequences: int, output_len: int) -> int:
+    """Lengths of the sequences of all states that are evaluated of a batch."""
+    return sequences * (1 + min(output_len, MAX_EVALUATED_STEPS))
+
+
+def parts_of(group: Sequence[Batch], size_of: Callable[[Batch], int]) -> Iterator[list[Batch]]:
+    """Batches cut so that their states hold at most :data:`MOST_LENGTHS` sequences together."""
+    part: list[Batch] = []
     size = 0
     for each in group:
-        current = len(each[1].lengths) * (1 + min(each[1].work.output_len, MAX_EVALUATED_STEPS))
+        current = size_of(each)
         if part and size + current > MOST_LENGTHS:
             yield part
             part, size = [], 0
         part.append(each)
         size += current
-    yield part
+    if part:
+        yield part
+
+
+def _states_of(each: tuple[int, _ResolvedBatch]) -> int:
+    return states_of(len(each[1].lengths), each[1].work.output_len)
 
 
 def _steps_of(part: Sequence[_ResolvedBatch]) -> Sequence[_Steps | None]:
