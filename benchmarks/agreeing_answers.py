@@ -401,20 +401,31 @@ def prefill_under_load(draw: Draw) -> Pair:
     return _estimates(alone, "prefill_ms"), {"prefill_ms": float(starts[-1] - starts[0]) / 1e6}
 
 
+def _printed(command: str, **flags: Any) -> dict[str, Any]:
+    """What a command prints as JSON.
+
+    Raises:
+        SilicastError: it refuses.
+    """
+    from silicast.app.cli import main
+
+    words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        main([command, *words, "--json"])
+    printed: dict[str, Any] = json.loads(shown.getvalue())
+    if not printed["ok"]:
+        raise silicast.SilicastError(printed["error"]["message"])
+    return printed
+
+
 def same_answer_everywhere(draw: Draw) -> Pair:
     """A batch asked of the command line, of the tools for agents, and in Python."""
     from silicast.app.agents.tools import predict
-    from silicast.app.cli import main as command
 
     table = _batch(draw)
-    work = {"--" + name.replace("_", "-"): str(size) for name, size in table["workload"].items()}
-    words = ["infer", "--model", table["model"], "--device", table["device"], "--json"]
-    shown = io.StringIO()
-    with contextlib.redirect_stdout(shown):
-        command([*words, *(word for pair in work.items() for word in pair)])
-    printed = json.loads(shown.getvalue())
-    if not printed["ok"]:
-        raise silicast.SilicastError(printed["error"]["message"])
+    work = {name.replace("_", "-"): size for name, size in table["workload"].items()}
+    printed = _printed("infer", model=table["model"], device=table["device"], **work)
     numbers = predict(table, accept_unmeasured=True)["numbers"]
     ends = [(name, end) for name in printed["metrics"] for end in ("estimate", "p05", "p95")]
     answer = silicast.predict(table)
@@ -425,6 +436,110 @@ def same_answer_everywhere(draw: Draw) -> Pair:
     other = {f"cli.{name}.{end}": printed["metrics"][name][end] for name, end in ends}
     other |= {f"tools.{name}.{end}": numbers[name][end] for name, end in ends}
     return pair[0] | pair[1], other
+
+
+def served_everywhere(draw: Draw) -> Pair:
+    """A load asked of the command line, in Python, and as a scenario."""
+    table = _served(draw, round(draw.uniform(1.0, 9.0), 2))
+    work = table["workload"]
+    asked = {"model": table["model"], "device": table["device"]}
+    asked |= {"rate": work["arrival"]["rate_per_s"]}
+    asked |= {name: work[name] for name in ("input_len", "output_len")}
+    answer, python = silicast.predict(table), silicast.serve(**asked)
+    printed = _printed("serve", **{name.replace("_", "-"): value for name, value in asked.items()})
+    names = ("ttft_p99_ms", "tpot_mean_ms", "e2e_p50_ms", "requests_per_s", "power_w")
+    doors = {"python": {name: python[name].estimate for name in names}}
+    doors["cli"] = {name: printed["metrics"][name]["estimate"] for name in names}
+    wanted = _estimates(answer, *names)
+    return (
+        {f"{door}.{name}": wanted[name] for door in doors for name in names},
+        {f"{door}.{name}": value for door, row in doors.items() for name, value in row.items()},
+    )
+
+
+def capacity_everywhere(draw: Draw) -> Pair:
+    """A capacity asked of the command line, in Python, and as a scenario."""
+    work = {"input_len": draw.choice((128, 512)), "output_len": draw.choice((16, 32))}
+    model, board, limit = draw.choice(SMALL), draw.choice(BOARDS[:4]), draw.choice((8, 15, 30))
+    traffic = {"arrival": {"kind": "poisson", "rate_per_s": 1.0}, **work}
+    slo = {"tpot_mean_ms": float(limit)}
+    asked = {"objective": "max_rate", "slo": slo, "traffic": traffic}
+    wanted = silicast.predict(task="capacity", model=model, device=board, workload=asked)
+    python = silicast.capacity(model=model, device=board, slo=f"tpot_mean={limit}ms", **work)
+    flags = {name.replace("_", "-"): value for name, value in work.items()}
+    printed = _printed("capacity", model=model, device=board, slo=f"tpot_mean={limit}ms", **flags)[
+        "metrics"
+    ]
+    names = ("max_rate_per_s", "safe_rate_per_s", "ttft_p99_ms")
+    one, other = _estimates(wanted, *names), _estimates(python, *names)
+    cli = {f"cli.{name}": printed[name]["estimate"] for name in names}
+    return one | {f"cli.{name}": value for name, value in one.items()}, other | cli
+
+
+def clients_served(draw: Draw) -> Pair:
+    """The statistics of the most clients under an objective, and those of ``serve`` with them."""
+    table = _served(draw, 1.0)
+    work = {**table["workload"], "arrival": {"kind": "closed", "concurrency": 1}}
+    slo = {"tpot_p99_ms": draw.choice((12.0, 20.0))}
+    asked = {"objective": "max_concurrency", "slo": slo, "traffic": work}
+    answer = _with(table, task="capacity", workload=asked)
+    clients = round(answer["max_concurrency"].estimate)
+    again = {**work, "arrival": {"kind": "closed", "concurrency": clients}, "slo": slo}
+    names = ("ttft_p99_ms", "tpot_p99_ms", "e2e_mean_ms", "requests_per_s")
+    return _estimates(answer, *names), _estimates(_with(table, workload=again), *names)
+
+
+def fewest_served(draw: Draw) -> Pair:
+    """The statistics on the fewest devices that ``capacity`` finds, and those of ``serve``."""
+    table = _served(draw, draw.uniform(20.0, 90.0))
+    slo = {"tpot_p99_ms": draw.choice((12.0, 20.0))}
+    asked = {"objective": "min_gpus", "slo": slo, "traffic": table["workload"]}
+    answer = _with(table, task="capacity", workload=asked)
+    pools = {"all": {"count": round(answer["gpus"].estimate)}}
+    again = _with(table, pools=pools, workload={**table["workload"], "slo": slo})
+    names = ("ttft_p99_ms", "tpot_p99_ms", "e2e_mean_ms", "requests_per_s")
+    return _estimates(answer, *names), _estimates(again, *names)
+
+
+def users_and_served(draw: Draw) -> Pair:
+    """A row of ``compare`` for users, and ``serve`` of its devices."""
+    model, users = draw.choice(("Llama-3.1-8B", "Qwen3-8B")), draw.randint(20, 200)
+    work = {"input_len": draw.choice((128, 1024)), "output_len": draw.choice((32, 128))}
+    board, speed = draw.choice(BOARDS), draw.choice((10.0, 25.0))
+    row = silicast.compare(
+        model=model, device=[board], users=users, tokens_per_user=speed, **work
+    ).rows[0]
+    if row.predicted is None:
+        raise silicast.SilicastError(f"{board}: no row")
+    plan = {name: row.fields.get(name, 1) for name in ("tp", "pp")}
+    pools = {"all": {"count": row.predicted.why["users"]["replicas"]}}
+    arrival = {"kind": "closed", "concurrency": users}
+    served = silicast.predict(
+        task="serving",
+        model=model,
+        device=board,
+        parallel=plan,
+        pools=pools,
+        workload={"arrival": arrival, **work},
+    )
+    names = ("ttft_mean_ms", "tpot_mean_ms", "output_tokens_per_s", "power_w")
+    return _estimates(row.predicted, *names), _estimates(served, *names)
+
+
+def encoder_in_a_graph(draw: Draw) -> Pair:
+    """A batch of an encoder, and one pass of the same model as a graph."""
+    where = {
+        "model": draw.choice(("bert-base-uncased", "bert-large-uncased")),
+        "device": draw.choice(BOARDS),
+        "engine": "torch-eager",
+    }
+    batch, length = draw.choice((1, 4, 32)), draw.choice((128, 512))
+    one = {"batch": batch, "input_len": length, "output_len": 1}
+    answer = silicast.predict(task="inference", workload=one, **where)
+    work = {"batch": batch, "seq_len": length}
+    graph = silicast.predict(task="graph", workload=work, **where)
+    wanted = {"ms": answer["total_ms"].estimate, "j": answer["energy_j"].estimate}
+    return wanted, {"ms": graph["e2e_ms"].estimate, "j": graph["energy_j"].estimate}
 
 
 def swept_and_alone(draw: Draw) -> Pair:
@@ -474,6 +589,12 @@ LAWS: tuple[Law, ...] = (
     same_answer_everywhere,
     swept_and_alone,
     below_the_knee,
+    served_everywhere,
+    capacity_everywhere,
+    clients_served,
+    fewest_served,
+    users_and_served,
+    encoder_in_a_graph,
 )
 
 

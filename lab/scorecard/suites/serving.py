@@ -102,6 +102,7 @@ def _case(row: Row, repeats: str, peer: Mapping[str, Any]) -> Case:
         "parallel": plan(row),
         "workload": {
             "arrival": {"kind": "closed", "concurrency": clients},
+            "requests": 10 * clients,
             "input_len": int(row["isl"]),
             "output_len": output,
             "range_ratio": RANGE_RATIO[source],

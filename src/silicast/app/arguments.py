@@ -155,8 +155,8 @@ ARGUMENTS: Mapping[str, Argument] = {
     ),
     "requests": Argument(
         "workload.requests",
-        "how many; left out, 10 for each client, or of --rate 1,000 to 8,000, with an objective "
-        "from 4,000 on: as many as show its steady state.",
+        "how many; left out, 10 for each client and at least 1,000, or of --rate 1,000 to 8,000, "
+        "with an objective from 4,000 on: as many as show its steady state.",
     ),
     "range_ratio": Argument(
         "workload.range_ratio",

@@ -115,10 +115,6 @@ class Carried:
             self.devices, min(few, self.replicas) * count, max(many, self.replicas) * count
         )
 
-    @property
-    def tokens_per_s(self) -> Quantity:
-        return self.loop.tokens_per_s.times(self.replicas)
-
 
 def fewest_devices(deployment: Deployment, demand: UserDemand, *, searches: bool) -> Carried:
     """The plan that carries the demand with the fewest devices, the quicker one of two.

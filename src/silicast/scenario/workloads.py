@@ -200,8 +200,9 @@ class SloTable(Terse, frozen=True):
 class ServingWorkload(Terse, frozen=True):
     """Traffic on a deployment.
 
-    ``requests`` left out = 10 x concurrency, all of a trace; else, at a rate, as many as show the
-    steady state, which statistics are of (warm-up and drain left out). Each turn is a request.
+    ``requests`` left out = 10 x concurrency (1,000 at least), all of a trace; else, at a rate, as
+    many as show the steady state, which statistics are of (warm-up and drain left out). Each turn
+    is a request.
     ``range_ratio``: lengths from that share of ``input_len`` and ``output_len`` up to them.
     ``warm_up_requests``: so many are sent and answered before, and not counted.
     """

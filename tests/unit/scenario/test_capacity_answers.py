@@ -288,7 +288,9 @@ def test_one_that_fills_a_limit_alone_names_a_degree_with_room() -> None:
 
 @pytest.mark.parametrize("engine", ["trtllm", "vllm"])
 def test_clients_that_are_carried_keep_the_objective_when_served(engine: str) -> None:
-    """Served alike: as many requests, by an engine that is launched for as many clients."""
+    """Served alike: as many requests, by an engine that is launched for as many clients, with and
+    without the objective.
+    """
     base = {"engine": engine, "device": "MI300X", "model": "Qwen3-0.6B"}
     lengths, slo = {"input_len": 2048, "output_len": 32}, {"ttft_p99_ms": 108.3}
     traffic = {**lengths, "arrival": {"kind": "closed", "concurrency": 1}}

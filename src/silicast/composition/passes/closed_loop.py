@@ -26,7 +26,6 @@ from typing import final
 import numpy as np
 
 from silicast.composition.passes.deployment import Deployment
-from silicast.composition.power.energy import WorkEnergy, work_energy
 from silicast.composition.step.states import BatchStates
 from silicast.composition.step.step import StepModel, StepTimes, step_model
 from silicast.composition.timeline.breakdown import Breakdown
@@ -69,41 +68,6 @@ class ClosedLoop:
         if self.running == self.clients:
             return self.tpot_s.estimate
         return self.clients / self.tokens_per_s.estimate
-
-    def prompt_wait_s(self) -> float:
-        """What a prompt waits in the mean for those before it, if they come at random times: the
-        queue of one server whose work always takes as long (Pollaczek and Khinchine, M/D/1), and at
-        most all other prompts. None where they come from the front one by one.
-        """
-        if self.running < self.clients:
-            return 0.0
-        each_s = max(self.first_s.estimate - self.decode.seconds, 0.0)
-        busy = min(self.tokens_per_s.estimate / self.output * each_s, 1.0)
-        most_s = (self.clients - 1) * each_s
-        return most_s if busy >= 1.0 else min(busy * each_s / (2.0 * (1.0 - busy)), most_s)
-
-    def kernels_j(self) -> float:
-        """What the kernels of one device of every stage take for an output token, beyond what it
-        draws while it waits, joules.
-
-        While a request lives, every step decodes once for it, and each client's prompt comes in
-        once.
-        """
-        model = step_model(self.deployment)
-        decode, *mixed = (float(model.kernels_j(each)[0]) for each in self.steps)
-        beside = decode if self.deployment.policy.mixes_prefill else 0.0
-        prompt = sum(max(each - beside, 0.0) for each in mixed)
-        return decode / self.running + prompt / self.output
-
-    def energy(self) -> WorkEnergy | None:
-        """Of an output token, all devices together, and the power of one while it works; None where
-        power is not modelled.
-        """
-        each_s, devices = 1.0 / self.tokens_per_s.estimate, self.deployment.plan.gpus
-        time_s = Quantity(each_s, 1.0 / self.tokens_per_s.p95, 1.0 / self.tokens_per_s.p05)
-        return work_energy(
-            self.deployment.machine, time_s, self.kernels_j() / self.deployment.plan.pp, devices
-        )
 
 
 def closed_loop(deployment: Deployment, clients: int, prompt: int, output: int) -> ClosedLoop:

@@ -110,6 +110,16 @@ def shows_steady_state(w: ServingWorkload) -> bool:
     return endless and a.rate_per_s is not None
 
 
+def requests_of_clients(clients: int) -> int:
+    """Requests of a run with so many clients where none are stated: ten of each, and as many as
+    clients of benchmarks send, so that p99 is of more than those with which the run begins.
+
+    >>> requests_of_clients(8), requests_of_clients(256)
+    (1000, 2560)
+    """
+    return max(REQUESTS_PER_CLIENT * clients, OPEN_REQUESTS)
+
+
 def _count(w: ServingWorkload, open_count: int, field: str) -> int:
     turns = w.sessions.turns if w.sessions else 1
     if stages := _stages(w.arrival, turns):
@@ -120,7 +130,8 @@ def _count(w: ServingWorkload, open_count: int, field: str) -> int:
         return sum(stage.count for stage in stages) * turns
     if w.requests is not None:
         return w.requests
-    return REQUESTS_PER_CLIENT * (w.arrival.concurrency or 0) or open_count
+    clients = w.arrival.concurrency
+    return requests_of_clients(clients) if clients else open_count
 
 
 def _warm_up(w: ServingWorkload, field: str) -> int:

@@ -30,6 +30,8 @@ NARROW: Final = (-1.0, -0.3, 0.35, 1.0)
 REACHES: Final = (0.015, 0.085)
 """Least and most reach, as parts of a rate."""
 ROUNDS: Final = 3
+OUTSIDE: Final = 4
+"""Rounds more whose edge lies beyond all draws: the first guess, of a short run, was far off."""
 SURE: Final = 0.01
 """Error of an edge that needs no further draws."""
 CLIP: Final = 0.25
@@ -52,7 +54,8 @@ FEWEST: Final = 4
 """Draws, those nearest to the edge, that a line rests on at least."""
 REFITS: Final = 4
 FARTHEST: Final = 1.15
-"""The edge is at most so many times the highest rate that was drawn, or the lowest over it."""
+"""The edge is at most so many times the highest rate that was drawn, or the lowest over it; one of
+which draws tell no more than this is off by as much."""
 RUNS: Final = 3
 """Fresh draws that keep the objective together at the answer, with a probability of 95 %."""
 Z95: Final = 1.6448536269514722
@@ -92,7 +95,10 @@ class ObjectiveEdge:
 
 
 def edge_rate(
-    near: float, excess_at: Callable[[float], Excess], share: float = 1.0
+    near: float,
+    excess_at: Callable[[float], Excess],
+    share: float = 1.0,
+    most_per_s: float = math.inf,
 ) -> ObjectiveEdge:
     """The rate at which the first of the statistics crosses its limit.
 
@@ -100,19 +106,44 @@ def edge_rate(
         near: a rate near it, requests a second.
         excess_at: what a fresh draw at a rate exceeds its limits by.
         share: of a run's requests that a draw has: longer runs differ less.
+        most_per_s: that is carried at all; how far above it an edge is matters no more.
     """
     rates: list[float] = []
     draws: list[Excess] = []
-    edge = ObjectiveEdge(near)
-    for number in range(1 + ROUNDS):
-        parts = [math.exp(edge.reach * far) for far in NARROW] if number else WIDE
-        for part in parts:
+    edge, inside, outside = ObjectiveEdge(near), 1 + ROUNDS, OUTSIDE
+    while inside and outside:
+        for part in [math.exp(edge.reach * far) for far in NARROW] if draws else WIDE:
             rates.append(edge.rate_per_s * part)
             draws.append(excess_at(rates[-1]))
         edge = crossing(rates, draws)
-        if len(draws) > len(WIDE) and edge.error <= SURE:
+        beyond = most_per_s < edge.rate_per_s and most_per_s < max(rates)
+        if len(draws) > len(WIDE) and (edge.error <= SURE or beyond):
             break
+        if min(rates) < edge.rate_per_s < max(rates):
+            inside -= 1
+        else:
+            outside -= 1
     return replace(edge, spread=edge.spread * math.sqrt(share))
+
+
+def kept_by_fresh(draws: Sequence[Excess]) -> bool:
+    """Whether :data:`RUNS` fresh draws of a load keep every limit together with a probability of
+    95 %, by the mean and the spread of these.
+
+    >>> kept_by_fresh([{"a": -0.1}, {"a": -0.3}]), kept_by_fresh([{"a": -0.1}, {"a": -0.3}] * 4)
+    (False, True)
+    >>> kept_by_fresh([{"a": -0.001}] * 2), kept_by_fresh([{"a": -0.3, "b": 0.1}] * 2)
+    (True, False)
+    """
+    count = len(draws)
+    student = Z95 * (1.0 + (Z95 * Z95 + 1.0) / (4.0 * max(count - 1, 1)))  # t, its first terms
+    off = student * math.sqrt(1.0 / RUNS + 1.0 / count)
+    for name in set().union(*draws):
+        values = np.array([draw[name] for draw in draws if name in draw])
+        spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+        if float(values.mean()) + off * spread > 0.0:
+            return False
+    return True
 
 
 def told(rate_per_s: float) -> float:
@@ -142,7 +173,8 @@ def crossing(rates: Sequence[float], draws: Sequence[Excess]) -> ObjectiveEdge:
     """
     x = np.log(np.asarray(rates))
     lowest, highest = min(rates) / FARTHEST, max(rates) * FARTHEST
-    edges = [ObjectiveEdge(highest, draws=len(draws))]
+    unsure = FARTHEST - 1.0
+    edges = [ObjectiveEdge(highest, 0.0, unsure, len(draws))]
     for name in sorted(set().union(*draws)):
         known = np.array([name in draw for draw in draws])
         y = np.array([draw.get(name, 0.0) for draw in draws])[known]
@@ -150,7 +182,7 @@ def crossing(rates: Sequence[float], draws: Sequence[Excess]) -> ObjectiveEdge:
         if line.slope > 0.0:
             edges.append(_refitted(line, x[known], y, len(draws), highest))
         elif y.mean() > 0.0:
-            edges.append(ObjectiveEdge(lowest, draws=len(draws)))
+            edges.append(ObjectiveEdge(lowest, 0.0, unsure, len(draws)))
     first = min(edges, key=lambda edge: edge.rate_per_s)
     return replace(first, rate_per_s=max(first.rate_per_s, lowest))
 

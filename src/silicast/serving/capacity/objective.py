@@ -142,14 +142,14 @@ class LatencyObjective:
         return over
 
     def excess(self, records: Records) -> dict[str, float]:
-        """By how much a run of an open load exceeds each limit; below zero a limit is kept.
+        """By how much a run exceeds each limit; below zero a limit is kept.
 
         Of a quantile, of late requests likewise: the odds of a request that is later, over those
         allowed, as a logarithm in parts of :data:`ODDS`. It has the sign of quantile less limit,
         but where just as many are late as may be, and grows evenly with the load also where
         latencies are of few kinds, as with so many prompts between the tokens of an answer, and a
         quantile leaps from one to the next. Of means and gaps: the logarithm of value over limit.
-        "queue" is its growth over that allowed, less one.
+        "queue" is its growth over that allowed, less one; clients have none.
         """
         values = self.values(records)
         excess: dict[str, float] = {}
@@ -164,7 +164,8 @@ class LatencyObjective:
         if self.each:
             late = self._late(records, records.end_ns)
             excess["late"] = _odds(late, int(records.measured.sum()), self.quantile)
-        excess["queue"] = queue_growth(records) / self.growth - 1.0
+        if not records.requests.concurrency:
+            excess["queue"] = queue_growth(records) / self.growth - 1.0
         return excess
 
     def hopeless(self, records: Records, now_ns: int) -> bool:

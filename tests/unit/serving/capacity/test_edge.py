@@ -21,6 +21,7 @@ from silicast.serving.capacity.edge import (
     ObjectiveEdge,
     crossing,
     edge_rate,
+    kept_by_fresh,
 )
 
 
@@ -88,6 +89,47 @@ def test_the_first_statistic_to_cross_is_the_edge() -> None:
         return {"ttft": math.log(rate / 9.0), "tpot": 0.3 * math.log(rate / 8.0), "e2e": -0.01}
 
     assert edge_rate(8.5, excess).rate_per_s == pytest.approx(8.0)
+
+
+@pytest.mark.parametrize("guess", [1.7, 0.55])
+def test_a_guess_that_is_far_off_is_left_behind(guess: float) -> None:
+    """Of 1.7 times the edge the first eight draws are all far above it: they say that it is lower,
+    and no more.
+    """
+    edges = [edge_rate(guess, noisy(1.0, 9.0, 0.1, seed)) for seed in range(50)]
+    assert max(abs(math.log(edge.rate_per_s)) for edge in edges) < 0.02
+    assert all(0.0 < edge.error < 0.02 for edge in edges)
+
+
+def test_an_edge_beyond_all_draws_is_unsure() -> None:
+    rates = [1.0, 1.1, 1.2, 1.3]
+    for excess in (-0.5, 0.5):
+        edge = crossing(rates, [{"a": excess}] * 4)
+        assert not min(rates) <= edge.rate_per_s <= max(rates)
+        assert edge.error == pytest.approx(FARTHEST - 1.0)
+
+
+def test_how_far_above_what_is_carried_an_edge_is_matters_not() -> None:
+    drawn: list[float] = []
+
+    def kept(rate: float) -> dict[str, float]:
+        drawn.append(rate)
+        return {"a": -0.5}
+
+    assert edge_rate(1.0, kept, most_per_s=1.05).rate_per_s > 1.05
+    assert len(drawn) == len(WIDE) + len(NARROW)
+
+
+def test_fresh_draws_keep_what_is_surely_kept() -> None:
+    """Of loads that are just surely kept by eight draws, three fresh ones keep 19 of 20."""
+    draw = random.Random(5)
+    broken = asked = 0
+    while asked < 400:
+        mean = draw.uniform(-0.3, 0.05)
+        if kept_by_fresh([{"a": draw.gauss(mean, 0.1)} for _ in range(8)]):
+            broken += sum(draw.gauss(mean, 0.1) for _ in range(RUNS)) > 0.0
+            asked += 1
+    assert broken / asked < 0.05
 
 
 def test_a_cliff_far_above_the_limit_counts_as_past_it_alone() -> None:

@@ -21,17 +21,18 @@ from silicast.scenario.answers.serving.serving_checks import objective_remarks
 from silicast.scenario.answers.serving.simulated import Simulated
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolving.fleets import fleet_of
-from silicast.scenario.resolving.traffic import OPEN_REQUESTS, REQUESTS_PER_CLIENT, traffic_of
+from silicast.scenario.resolving.traffic import OPEN_REQUESTS, requests_of_clients, traffic_of
 from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.workloads import ArrivalTable, CapacityWorkload, ServingWorkload
 from silicast.serving.capacity.capacity import (
     LEAST_RATE,
     MOST_RATE,
     OF_MEANS,
+    OF_QUANTILES,
     TrafficLoads,
     enough_requests,
 )
-from silicast.serving.capacity.edge import ObjectiveEdge, edge_rate, told
+from silicast.serving.capacity.edge import ObjectiveEdge, edge_rate, kept_by_fresh, told
 from silicast.serving.capacity.knee import estimated_knee
 from silicast.serving.capacity.objective import LatencyObjective
 from silicast.serving.capacity.room import longest_context, users_that_fit
@@ -45,14 +46,11 @@ from silicast.serving.statistics.uncertainty import PaceError, paced
 from silicast.serving.traffic.requests import Requests
 
 REQUESTS = 400
-"""Of a run with clients where a scenario states no number; more where there are more of them."""
+"""That show how long requests get."""
 LAUNCHES = 3
 """How often clients are counted anew on engines that are launched for the clients counted last."""
 DRAWS = (2, 8)
 """Fewest and most draws of random lengths by which a number of clients is judged."""
-KEPT_ALONE = 5 / 6
-"""Share of these draws that keep the objective each by itself: if so many do, three further ones
-keep it together with a probability of 95 % (a normal deviate below 1.645 / sqrt(3))."""
 SHORT = 5.0
 """Answer times that requests arrive for, below which a warning names it."""
 LOWER = 1.02
@@ -242,9 +240,7 @@ class CapacitySearch:
         if self.work.objective == "max_concurrency" and arrival.kind != "trace":
             traffic = _with(traffic, arrival=ArrivalTable("closed", concurrency=1))
         if self.work.objective == "max_concurrency" and traffic.arrival.kind != "trace":
-            count = traffic.requests or max(
-                REQUESTS_PER_CLIENT * self._most_clients(traffic), REQUESTS
-            )
+            count = self._count(self._most_clients(traffic))
             traffic = _with(traffic, requests=count)
         self._stated = traffic
         return self._requests(traffic)
@@ -262,7 +258,7 @@ class CapacitySearch:
 
     def _count(self, clients: int) -> int:
         """Requests of a run with clients: as many as `serve` simulates for them."""
-        return self.work.traffic.requests or REQUESTS_PER_CLIENT * clients
+        return self.work.traffic.requests or requests_of_clients(clients)
 
     def _search(self) -> CarriedLoad:
         if self.work.objective == "max_concurrency":
@@ -347,7 +343,7 @@ class CapacitySearch:
             loads.tried[rate_per_s] = max(excess.values()) <= 0.0
             return excess
 
-        self._edge = edge = edge_rate(near, excess_at, count / whole)
+        self._edge = edge = edge_rate(near, excess_at, count / whole, most)
         at = min(edge.rate_per_s, most)
         rate = max(told(at * (1.0 - edge.margin)), LEAST_RATE)
         met = max((each for each, met in loads.tried.items() if met), default=0.0)
@@ -400,19 +396,19 @@ class CapacitySearch:
 
     def _kept_by_draws(self, bracket: Bracket) -> Bracket:
         """The most clients, no more than carried, with whom several draws of random lengths keep
-        the objective together: the few requests of one draw tell little of a quantile.
+        the objective together and fresh ones will: one draw tells little of a quantile.
         """
         clients, shown = int(bracket.carried), self._loads.requests
         first = self._drawn(self._loads, len(shown), 1)
         if first.requests.has_lengths_of(shown):
             return bracket
-        count = min(max(OF_MEANS // self._count(clients), DRAWS[0]), DRAWS[1])
+        count = min(max(OF_QUANTILES // self._count(clients), DRAWS[0]), DRAWS[1])
         more = range(2, count + 1)
         draws = [first, *(self._drawn(self._loads, len(shown), number) for number in more)]
         while clients > 1:
             runs = [draw.run_whole(draw.of_clients(clients)) for draw in draws]
-            alone = sum(not self._objective.broken(run) for run in runs)
-            if alone >= KEPT_ALONE * count and not self._objective.broken(*runs):
+            surely = kept_by_fresh([self._objective.excess(run) for run in runs])
+            if surely and not self._objective.broken(*runs):
                 break
             clients = min(clients - 1, int(clients * (1.0 - TOLERANCE)))
         reduced = clients < bracket.carried

@@ -13,7 +13,7 @@ from silicast.composition.memory.memory import static_batch_memory
 from silicast.composition.passes.deployment import Deployment
 from silicast.composition.passes.static_batch import batch_memory
 from silicast.core.errors import SilicastError
-from silicast.core.prediction import Z90, Quantity
+from silicast.core.prediction import Quantity
 from silicast.exploration.carried import (
     MOST_STAGES,
     Carried,
@@ -23,18 +23,19 @@ from silicast.exploration.carried import (
 )
 from silicast.exploration.prices import Price, PriceList
 from silicast.hardware.catalog import device_of
-from silicast.scenario.answer import Answer, Belief, Reply, answer, refusal
+from silicast.scenario.answer import Answer, Belief, Reply, refusal
 from silicast.scenario.answers.inference.answerer import (
     batch_deployment,
     cached_of,
     cost_per_million,
     lengths_of,
 )
-from silicast.scenario.answers.serving.simulated import beyond_steps
+from silicast.scenario.answers.serving.answerer import PreparedServing, prepared
 from silicast.scenario.decode import Scenario, decode
 from silicast.scenario.resolving.deployments import description
 from silicast.scenario.run import reply_to
 from silicast.scenario.workloads import InferenceWorkload
+from silicast.serving.statistics.metrics import statistics_ms
 
 Tree = dict[str, Any]
 
@@ -43,9 +44,10 @@ PER_DEVICE: Final = ("output_tokens_per_s_per_gpu", "sequences_per_s_per_gpu")
 SEARCHED: Final = ("tp", "pp")
 """Degrees of which one that is stated leaves nothing to search."""
 MILLI: Final = 1e3
+WHOLE_FLEET: Final = 1000
+"""Users up to which all replicas are simulated; of more, the fullest one alone."""
 CAVEAT: Final = (
-    "closed form of steady users: TTFT has no queue of requests that come together, and no tails; "
-    "silicast serve --concurrency simulates them"
+    "users are simulated and all begin at once: silicast serve --concurrency has the tails"
 )
 
 
@@ -151,62 +153,80 @@ def carrying(
             chosen = result.deployment.plan
             tree["parallel"] = {**plan, "tp": chosen.tp, "pp": chosen.pp}
             label = _label(device, plan, tree["parallel"], named=len(plans) > 1)
-            yield _priced(Candidate(label, tree, _answer(result, demand, warnings)), prices)
+            yield _priced(Candidate(label, tree, _answer(result, demand, tree, warnings)), prices)
 
 
-def _answer(static_batch: Carried, demand: UserDemand, warnings: Sequence[str]) -> Answer:
-    loop, deployment = static_batch.loop, static_batch.deployment
-    gpus, beyond = static_batch.gpus.estimate, beyond_steps()
-    rate = _as_served(static_batch.tokens_per_s, beyond["tpot"])
-    wait_s = loop.prompt_wait_s()
-    first_s = Quantity(
-        loop.first_s.estimate + wait_s, loop.first_s.p05, loop.first_s.p95 + 2.0 * wait_s
-    )
+def _answer(found: Carried, demand: UserDemand, tree: Tree, warnings: Sequence[str]) -> Answer:
+    """The closed form's plan, with as many replicas as carry the users in a simulation."""
+    deployment, devices = found.deployment, found.deployment.plan.gpus
+    replicas, clients, served = _replicas(found.replicas, demand, tree)
+    simulated = clients
+    if replicas > 1 and demand.users <= WHOLE_FLEET:
+        simulated = demand.users
+        served = _prepared({**tree, "pools": {"all": {"count": replicas}}}, demand, simulated)
+    reply = served.answer()
+    measured, share, gpus = reply.metrics, demand.users / simulated, replicas * devices
+    ends = found.gpus
+    rate = Quantity(*msgspec.structs.astuple(measured["output_tokens_per_s"])).times(share)
     metrics = {
-        "gpus": static_batch.gpus,
-        "ttft_mean_ms": _as_served(first_s, beyond["ttft"]).times(MILLI),
-        "tpot_mean_ms": _as_served(loop.tpot_s, beyond["tpot"]).times(MILLI),
-        "output_tokens_per_s": rate,
-        "output_tokens_per_s_per_gpu": rate.times(1.0 / gpus),
+        "gpus": Belief(float(gpus), min(ends.p05, gpus), max(ends.p95, gpus)),
+        "ttft_mean_ms": measured["ttft_mean_ms"],
+        "tpot_mean_ms": measured["tpot_mean_ms"],
+        "output_tokens_per_s": Belief.from_quantity(rate),
+        "output_tokens_per_s_per_gpu": Belief.from_quantity(rate.times(1.0 / gpus)),
     }
-    lengths = [demand.prompt_tokens] * loop.clients
-    memory = static_batch_memory(deployment, lengths, demand.output_tokens)
-    metrics["memory_gb"] = Quantity.exact(memory.total / 1e9)
-    if (energy := loop.energy()) is not None:
-        metrics["power_w"], metrics["energy_per_output_token_j"] = energy.power_w, energy.energy_j
+    memory = static_batch_memory(deployment, [demand.prompt_tokens] * clients, demand.output_tokens)
+    metrics["memory_gb"] = Belief.from_quantity(Quantity.exact(memory.total / 1e9))
+    for name in ("power_w", "energy_per_output_token_j"):
+        if name in measured:
+            metrics[name] = measured[name]
     why = {
         "users": {
             "asked": demand.users,
-            "a_replica": loop.clients,
-            "replicas": static_batch.replicas,
-            "room_of_a_replica": static_batch.room,
+            "a_replica": clients,
+            "replicas": replicas,
+            "room_of_a_replica": found.room,
             "tpot_limit_ms": demand.tpot_s * MILLI,
         },
         "deployment": description(
-            deployment.machine, deployment.model.name, int(gpus), deployment.precision.label
+            deployment.machine, deployment.model.name, gpus, deployment.precision.label
         ),
     }
-    prediction = loop.decode
-    remarks = [*prediction.warnings, *warnings]
-    return answer(
-        metrics=metrics,
-        bound={},
-        tier=prediction.tier,
-        domain=prediction.domain,
-        warnings=remarks,
-        why=why,
-    )
+    remarks = list(dict.fromkeys([*found.loop.decode.warnings, *warnings, *reply.warnings]))
+    return msgspec.structs.replace(reply, metrics=metrics, warnings=remarks, why=why)
 
 
-def _as_served(quantity: Quantity, log_sd: float) -> Quantity:
-    """With what measured runs are off by beyond their steps, joined in quadrature.
-
-    >>> _as_served(Quantity(10.0, 10.0, 10.0), 0.1).p95 > 11.0
-    True
+def _replicas(start: int, demand: UserDemand, tree: Tree) -> tuple[int, int, PreparedServing]:
+    """The fewest replicas whose users see their speed in a simulation, the users of the fullest,
+    and its simulation, as ``serve`` makes it; found from a number that is nearly right.
     """
-    value, ends = quantity.estimate, (quantity.p05, quantity.p95)
-    low, high = (math.hypot(math.log(max(end, 1e-12) / value), Z90 * log_sd) for end in ends)
-    return Quantity(value, value * math.exp(-low), value * math.exp(high))
+    tried: dict[int, tuple[int, PreparedServing]] = {}
+
+    def kept(replicas: int) -> bool:
+        clients = math.ceil(demand.users / replicas)
+        ready = _prepared(tree, demand, clients)
+        tried[replicas] = clients, ready
+        tpot_ms: float = statistics_ms(ready.served.simulate())["tpot_mean_ms"]
+        return tpot_ms <= demand.tpot_s * MILLI
+
+    replicas = start
+    if kept(replicas):
+        while replicas > 1 and kept(replicas - 1):
+            replicas -= 1
+    else:
+        while math.ceil(demand.users / replicas) > 1 and not kept(replicas := replicas + 1):
+            pass
+    return replicas, *tried[replicas]
+
+
+def _prepared(tree: Tree, demand: UserDemand, clients: int) -> PreparedServing:
+    """What ``serve`` makes of so many users."""
+    work = {
+        "arrival": {"kind": "closed", "concurrency": clients},
+        "input_len": demand.prompt_tokens,
+        "output_len": max(demand.output_tokens, 2),
+    }
+    return prepared(decode({**tree, "task": "serving", "workload": work}))
 
 
 def _deployment(scenario: Scenario) -> tuple[Deployment, list[str]]:
