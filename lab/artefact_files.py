@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast, final
@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silicast.core.files import write_atomically
-from silicast.core.tensors import DTYPE_NAMES, DTYPES
-from silicast.learning.artefact import Card, edges_of, tensors_of_forest, tensors_of_trees
+from silicast.core.tensors import DTYPES
+from silicast.learning.artefact import Card
 from silicast.learning.configuration_ranking import CHOICE_EDGES, PARTS, Ranker
-from silicast.learning.forest import Forest, Trees
+from silicast.learning.forest import CODES, Forest, Trees
 from silicast.tuning.tuner_choice import Tuner
 
 C = TypeVar("C")
+DTYPE_NAMES = {np.dtype(code): name for name, code in DTYPES.items()}
 
 
 def write_tensors(path: Path, tensors: Mapping[str, NDArray[Any]]) -> str:
@@ -106,3 +107,48 @@ def write_tuner(path: Path, tuner: Tuner) -> None:
         for side, trees in sides.items():
             tensors |= put_under(f"{kind}/{side}/", tensors_of_trees(trees))
     write_card(path, tuner.card, tensors)
+
+
+def edges_of(bins: NDArray[np.uint8]) -> NDArray[np.uint16]:
+    """The first code of each bin but the first, padded with CODES; shape (F, 255) at most."""
+    rows = [np.flatnonzero(np.diff(row)) + 1 for row in bins]
+    width = max((len(row) for row in rows), default=0)
+    result = np.full((len(rows), max(width, 1)), CODES, dtype=np.uint16)
+    for row, edges in zip(result, rows, strict=True):
+        row[: len(edges)] = edges
+    return result
+
+
+def tensors_of_forest(forest: Forest) -> dict[str, NDArray[Any]]:
+    """The tensors of a forest."""
+    parts = (forest.common, *forest.own)
+    return {
+        "edges": edges_of(forest.common.bins),
+        "counts": np.array([len(part.features) for part in parts], dtype=np.uint16),
+        "splits": forest.splits,
+        **tensors_of_trees(parts),
+    }
+
+
+def tensors_of_trees(parts: Sequence[Trees]) -> dict[str, NDArray[Any]]:
+    """Questions and leaves, one tree after the other."""
+    leaves = np.concatenate([part.leaves for part in parts])
+    steps = np.array([_step(row) for row in leaves], dtype=np.uint8)
+    return {
+        "features": np.concatenate([part.features for part in parts]).astype(np.uint8),
+        "thresholds": np.concatenate([part.thresholds for part in parts]),
+        "leaves": (leaves >> steps.astype(np.int16).reshape(-1, 1)).astype(np.int8),
+        "steps": steps,
+    }
+
+
+def _step(leaves: NDArray[np.int16]) -> int:
+    """The log2 of the step with which a tree's leaves fit a byte.
+
+    Raises:
+        ValueError: they do not; training rounds them so that they do.
+    """
+    for step in range(9):
+        if (np.abs(leaves >> step) <= 127).all() and not (leaves & ((1 << step) - 1)).any():
+            return step
+    raise ValueError("leaves that no byte holds")

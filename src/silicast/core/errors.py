@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, final
+import copy
+from typing import Literal
 
 ErrorKind = Literal[
     "invalid_input", "unknown_name", "not_yet", "unsupported", "limit", "io", "internal"
 ]
 
 
-@final
 class SilicastError(Exception):
     """A problem that the user can act on; the command line prints it without a traceback.
 
@@ -46,8 +46,9 @@ class SilicastError(Exception):
 
     def located(self, field: str = "", file: str = "") -> SilicastError:
         """The same error; ``field`` and ``file`` replace its own where they are given."""
-        field, file = field or self.field, file or self.file
-        return SilicastError(self.message, kind=self.kind, field=field, hint=self.hint, file=file)
+        error = copy.copy(self)
+        error.field, error.file = field or self.field, file or self.file
+        return error
 
     def __str__(self) -> str:
         where = ": ".join(part for part in (self.file, self.field) if part)
@@ -55,9 +56,18 @@ class SilicastError(Exception):
         return f"{text} ({self.hint})" if self.hint else text
 
 
+class UnknownFieldError(SilicastError):
+    """A field that its table does not have."""
+
+
 def unknown_name(message: str, field: str = "", hint: str = "", *, file: str = "") -> SilicastError:
     """A name that is none of those known."""
     return SilicastError(message, kind="unknown_name", field=field, hint=hint, file=file)
+
+
+def unknown_field(message: str, field: str = "", hint: str = "") -> UnknownFieldError:
+    """A field that its table does not have."""
+    return UnknownFieldError(message, kind="unknown_name", field=field, hint=hint)
 
 
 def unsupported(message: str, field: str = "", hint: str = "", *, file: str = "") -> SilicastError:

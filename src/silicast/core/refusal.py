@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from silicast.core.decode import fields_of
-from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.errors import SilicastError, unknown_field
 from silicast.core.naming import near
 from silicast.core.plain_data import shown, type_name
 
@@ -64,7 +64,7 @@ def explained(text: str, data: object, kind: Any, also: Iterable[str] = ()) -> S
         name = unknown.group(1)
         known = [*fields_of(end.kind)] if _is_table(end.kind) else []
         known += () if end.path else also
-        return unknown_name(
+        return unknown_field(
             f"unknown field {shown(name)}", _joined(end.path, name), near(name, known)
         )
     if missing := _MISSING.match(message):

@@ -28,7 +28,6 @@ DTYPES = {
     "F32": "<f4",
     "F64": "<f8",
 }
-DTYPE_NAMES = {np.dtype(code): name for name, code in DTYPES.items()}
 _LARGEST_HEADER = 1 << 24
 MOST_BYTES = 1 << 30
 

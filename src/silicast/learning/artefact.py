@@ -152,18 +152,8 @@ class Artefact:
         return ranges
 
 
-def edges_of(bins: NDArray[np.uint8]) -> NDArray[np.uint16]:
-    """The first code of each bin but the first, padded with CODES; shape (F, 255) at most."""
-    rows = [np.flatnonzero(np.diff(row)) + 1 for row in bins]
-    width = max((len(row) for row in rows), default=0)
-    result = np.full((len(rows), max(width, 1)), CODES, dtype=np.uint16)
-    for row, edges in zip(result, rows, strict=True):
-        row[: len(edges)] = edges
-    return result
-
-
 def bins_of(edges: NDArray[np.uint16]) -> NDArray[np.uint8]:
-    """The bin of every code, shape (F, CODES), from what :func:`edges_of` made."""
+    """The bin of every code, shape (F, CODES), from the first codes of all but its first bin."""
     every = np.arange(CODES)
     return np.stack([np.searchsorted(row, every, side="right") for row in edges]).astype(np.uint8)
 
@@ -195,41 +185,6 @@ def trees_of_tensors(bins: NDArray[np.uint8], tensors: Mapping[str, NDArray[Any]
     if "steps" in tensors:
         leaves = leaves << tensors["steps"].astype(np.int16).reshape(-1, 1)
     return Trees(bins, tensors["features"].astype(np.int16), tensors["thresholds"], leaves)
-
-
-def tensors_of_forest(forest: Forest) -> dict[str, NDArray[Any]]:
-    """The tensors of a forest."""
-    parts = (forest.common, *forest.own)
-    return {
-        "edges": edges_of(forest.common.bins),
-        "counts": np.array([len(part.features) for part in parts], dtype=np.uint16),
-        "splits": forest.splits,
-        **tensors_of_trees(parts),
-    }
-
-
-def tensors_of_trees(parts: Sequence[Trees]) -> dict[str, NDArray[Any]]:
-    """Questions and leaves, one tree after the other."""
-    leaves = np.concatenate([part.leaves for part in parts])
-    steps = np.array([_step(row) for row in leaves], dtype=np.uint8)
-    return {
-        "features": np.concatenate([part.features for part in parts]).astype(np.uint8),
-        "thresholds": np.concatenate([part.thresholds for part in parts]),
-        "leaves": (leaves >> steps.astype(np.int16).reshape(-1, 1)).astype(np.int8),
-        "steps": steps,
-    }
-
-
-def _step(leaves: NDArray[np.int16]) -> int:
-    """The log2 of the step with which a tree's leaves fit a byte.
-
-    Raises:
-        ValueError: they do not; training rounds them so that they do.
-    """
-    for step in range(9):
-        if (np.abs(leaves >> step) <= 127).all() and not (leaves & ((1 << step) - 1)).any():
-            return step
-    raise ValueError("leaves that no byte holds")
 
 
 def folder() -> Path:

@@ -14,7 +14,7 @@ from typing import Any, final
 import msgspec
 
 import silicast
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, UnknownFieldError
 from silicast.core.hashing import files_hash
 from silicast.exploration.scenario_space import ScenarioPoint, ScenarioSpace
 from silicast.runner.lines import Line
@@ -24,7 +24,7 @@ from silicast.scenario.set_fields import with_fields
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 KEY_BYTES = 12
-OP, NO_FIELD = "kernel.op", " has no field "
+KERNEL, OP = "kernel.", "kernel.op"
 
 
 @final
@@ -127,12 +127,10 @@ def _check_point(space: ScenarioSpace, point: ScenarioPoint, folder: Path | None
     try:
         decode(tree, folder=folder)
     except SilicastError as error:
-        unknown = error.message.startswith("unknown field") or error.field == "task"
-        # of a kernel's sizes, which are those of its op
-        unknown |= (
-            OP not in space.fields and error.field in space.fields and NO_FIELD in error.message
-        )
-        if unknown:
+        refused = isinstance(error, UnknownFieldError) or error.field == "task"
+        if KERNEL in error.field:  # sizes are those of the op
+            refused &= OP not in space.fields and error.field in space.fields
+        if refused:
             raise error.located(file=space.file) from None
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 import msgspec
 
 from silicast.core.decode import decode as decode_table
-from silicast.core.errors import SilicastError, require, unknown_name
+from silicast.core.errors import SilicastError, require, unknown_field
 from silicast.core.plain_data import Tree, check_tree, read_scenario_file, shown
 from silicast.scenario.checks import check_workload
 from silicast.scenario.schema import EngineTable, PoolLinkTable, PoolTable, RawScenario, Task
@@ -185,7 +185,7 @@ def _kernel(raw: RawScenario) -> KernelCase:
     inner = raw.workload["kernel"]
     others = [name for name in raw.workload if name != "kernel"]
     if others:
-        raise unknown_name(
+        raise unknown_field(
             f"unknown field {shown(others[0])}",
             f"workload.{others[0]}",
             "everything about the kernel stands in workload.kernel",

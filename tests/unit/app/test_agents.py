@@ -10,7 +10,7 @@ import pytest
 import silicast
 from benchmarks.agent_exam import is_right, questions
 from silicast.app.agents import tools
-from silicast.app.agents.stated import stated
+from silicast.app.agents.tools import stated
 from silicast.scenario.answer import Answer, Belief
 
 GEMM = {"op": "gemm", "m": 64, "n": 64, "k": 64, "dtype": "bf16"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from silicast.core.errors import SilicastError
@@ -83,3 +85,10 @@ def test_a_switch_moves_registers_and_shared_memory() -> None:
     assert sharing().time_slice.switch_s(device) == pytest.approx(
         2 * 132 * (256 + 228) * 1024 / device.dram.bandwidth_bytes_per_s
     )
+
+
+def test_fewer_cores_draw_their_part_of_idle_power_too() -> None:
+    device = replace(find_device("H100"), idle_power_w=66.0, power_cap_w=700.0)
+    part = fewer_cores(device, 44, "a third")
+    assert part.idle_power_w == pytest.approx(22.0)
+    assert part.power_cap_w == pytest.approx(700.0 / 3.0)

@@ -164,3 +164,13 @@ def test_a_burst_at_the_end_of_a_window_is_no_load() -> None:
         times = WorkflowTimes(jobs, *whole, *whole, last, last)
         load = load_of(times, 0, 0, 1_000_000_000)
         assert (load is not None and load.grows) == growing
+
+
+def test_servers_are_busy_within_a_span_alone() -> None:
+    station = ServerStation(dict.fromkeys(range(2), 10 * SECOND), 1)
+    station.ended = lambda job, now_ns: None
+    for job in range(2):
+        station.submit(job, 0)
+    station.advance()
+    assert station.busy_ns(5 * SECOND, 12 * SECOND) == 7 * SECOND
+    assert station.busy_ns(25 * SECOND, 30 * SECOND) == 0

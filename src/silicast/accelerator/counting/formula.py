@@ -155,7 +155,7 @@ class Formula:
             if index in needed:
                 needed |= {x for x in self.steps[index][1:] if isinstance(x, int)}
         remaining = [index for index in range(self.inputs, len(self.steps)) if index in needed]
-        return _with_places(self, remaining, results)
+        return _with_registers(self, remaining, results)
 
 
 def _applied(name: str, a: Number, b: Number) -> Number:
@@ -230,13 +230,13 @@ class Compiled:
 
     Attributes:
         constants: of places right after the inputs.
-        places: that values take: those of values that nobody needs any more are taken again.
+        registers: that values take: those of values that nobody needs any more are taken again.
         numbers, arrays: (operation, place of its result, places of its arguments).
         results: places of the results.
     """
 
     constants: tuple[float, ...]
-    places: int
+    registers: int
     numbers: tuple[tuple[Callable[[Any, Any], Any], int, int, int], ...]
     arrays: tuple[tuple[Callable[[Any, Any], Any], int, int, int], ...]
     results: tuple[int, ...]
@@ -245,13 +245,13 @@ class Compiled:
         """The results for numbers, or for arrays of shape (rows,); constants are numbers."""
         steps = self.arrays if inputs[0].__class__ is np.ndarray else self.numbers
         remaining = [*inputs, *self.constants]
-        remaining += [0.0] * (self.places - len(remaining))
+        remaining += [0.0] * (self.registers - len(remaining))
         for do, to, a, b in steps:
             remaining[to] = do(remaining[a], remaining[b])
         return [remaining[result] for result in self.results]
 
 
-def _with_places(
+def _with_registers(
     formula: Formula, remaining: list[int], results: Sequence[FormulaValue | float]
 ) -> Compiled:
     constants: dict[float, int] = {}
@@ -289,7 +289,7 @@ def _with_places(
         steps.append((name, position[index], taken[0], taken[1]))
     return Compiled(
         constants=tuple(constants),
-        places=positions,
+        registers=positions,
         numbers=tuple((_NUMBERS[name], to, a, b) for name, to, a, b in steps),
         arrays=tuple((_ARRAYS[name], to, a, b) for name, to, a, b in steps),
         results=tuple(

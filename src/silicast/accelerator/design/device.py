@@ -105,25 +105,13 @@ def with_main_memory(design: Design, file: str) -> Design:
     return design
 
 
-def main_words_per_cycle(arch: Architecture, tensor: str = "", action: str = "read") -> float:
-    """Words that main memory can move in a cycle: of one tensor, or of all ports together."""
-    ports = arch.memories[0].hidden_ports
-    if not tensor:
-        return sum(port.words_per_cycle for port in ports if port.name != "system") or sum(
-            port.words_per_cycle for port in ports
-        )
-    able = [
-        port.words_per_cycle
-        for port in ports
-        if action in port.actions and (not port.tensors or tensor in port.tensors)
-    ]
-    return min(able, default=math.inf)
-
-
 def main_bytes_per_s(arch: Architecture) -> float:
     """What main memory's ports carry together."""
     first = arch.memories[0]
-    return main_words_per_cycle(arch) * first.word_bits / 8.0 * arch.clock_hz
+    ports = first.hidden_ports
+    words = sum(port.words_per_cycle for port in ports if port.name != "system")
+    words = words or sum(port.words_per_cycle for port in ports)
+    return words * first.word_bits / 8.0 * arch.clock_hz
 
 
 def _pipes(content: ArchitectureFile, arch: Architecture) -> dict[str, Pipe]:

@@ -55,7 +55,7 @@ class Bounds:
             return self.unshared(states, 0) - states.credit
         left = self.facts.extents / states.tile
         energy: F64 = self.sure(states, slot) - states.booked
-        positions = outside.lattice.places(states.tile)
+        positions = outside.lattice.indices(states.tile)
         for mask, rows in self.masks(states):
             some = states if len(rows) == len(states) else states.take(rows)
             energy[rows] += self._of_open(

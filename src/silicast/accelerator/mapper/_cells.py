@@ -66,19 +66,19 @@ class Target:
     """Places that some dimensions' extents are made to have.
 
     Attributes:
-        places: dimension -> places of its divisors, one for each way.
+        indices: dimension -> indices of its divisors, one for each way.
         before: the part of the grid that can lead there, if there is one way.
         at: the part of a table that holds it, likewise.
     """
 
-    def __init__(self, places: dict[int, I64], ends: tuple[int, ...] = ()) -> None:
-        self.places = places
+    def __init__(self, indices: dict[int, I64], ends: tuple[int, ...] = ()) -> None:
+        self.indices = indices
         self.before = tuple(
-            slice(0, int(places[d][0]) + 1) if d in places else slice(None)
+            slice(0, int(indices[d][0]) + 1) if d in indices else slice(None)
             for d in range(len(ends))
         )
         self.at = tuple(
-            slice(int(places[d][0]), int(places[d][0]) + 1) if d in places else slice(0, end)
+            slice(int(indices[d][0]), int(indices[d][0]) + 1) if d in indices else slice(0, end)
             for d, end in enumerate(ends)
         )
 
@@ -91,7 +91,7 @@ class Cells(Protocol):
     """Tiles for which something is looked up: the whole grid, or those of partial mappings."""
 
     def ways(self, dims: Sequence[int]) -> Iterator[Target]:
-        """All places of some dimensions, in blocks that are worked on at once."""
+        """All indices of some dimensions, in blocks that are worked on at once."""
 
     def lookup(self, d: int, table: F64, target: Target) -> F64:
         """Entries [own place, target's place] of a table over one dimension's divisors."""
@@ -100,7 +100,7 @@ class Cells(Protocol):
         """Entries of a table over one dimension's divisors."""
 
     def pick(self, table: F64, target: Target) -> F64:
-        """Entries of the tiles that have these places instead of their own."""
+        """Entries of the tiles that have these indices instead of their own."""
 
     def part(self, values: F64, target: Target) -> F64:
         """Values of the cells that can lead to a target, of values of all."""
@@ -128,7 +128,7 @@ class GridCorner:
             yield Target({d: np.array([j]) for d, j in zip(dims, js, strict=True)}, self.ends)
 
     def lookup(self, d: int, table: F64, target: Target) -> F64:
-        end = int(target.places[d][0]) + 1
+        end = int(target.indices[d][0]) + 1
         column: F64 = table[: min(self.ends[d], end), end - 1]
         return self.lattice.along(d, column)
 
@@ -156,13 +156,13 @@ class GridCorner:
 
 @final
 class Places:
-    """Tiles by their places along some dimensions; of the others, all of a corner."""
+    """Tiles by their indices along some dimensions; of the others, all of a corner."""
 
-    def __init__(self, places: dict[int, I64], ends: tuple[int, ...]) -> None:
-        self.places = places
+    def __init__(self, indices: dict[int, I64], ends: tuple[int, ...]) -> None:
+        self.indices = indices
         self.ends = ends
         self.corner = tuple(
-            slice(None) if d in places else slice(0, end) for d, end in enumerate(ends)
+            slice(None) if d in indices else slice(0, end) for d, end in enumerate(ends)
         )
 
     def __call__(self, table: F64) -> F64:
@@ -170,7 +170,7 @@ class Places:
         if table.size == 1:
             return table
         call: F64 = table[self.corner]
-        for d, positions in self.places.items():
+        for d, positions in self.indices.items():
             if call.shape[d] > 1:
                 call = call.take(positions, axis=d)
         return call
@@ -180,7 +180,7 @@ class Places:
         last = len(self.ends) - 1
         where = tuple(  # as np.ix_, in a third of its time
             _along(end, d, last)
-            if (positions := self.places.get(d)) is None
+            if (positions := self.indices.get(d)) is None
             else positions.reshape((-1,) + (1,) * (last - d))
             for d, end in enumerate(self.ends)
         )
@@ -189,7 +189,7 @@ class Places:
 
 @lru_cache(maxsize=4096)
 def _along(end: int, d: int, last: int) -> I64:
-    """All places before an end, along one axis of many."""
+    """All indices before an end, along one axis of many."""
     return np.arange(end).reshape((-1,) + (1,) * (last - d))
 
 
@@ -197,10 +197,10 @@ def _along(end: int, d: int, last: int) -> I64:
 class PartialTiles:
     """Tiles of partial mappings: all ways at once, arrays of (mappings, ways)."""
 
-    def __init__(self, lattice: Lattice, places: I64) -> None:
+    def __init__(self, lattice: Lattice, indices: I64) -> None:
         self.lattice = lattice
-        self.places = places
-        self.flat: I64 = lattice.strides @ places
+        self.indices = indices
+        self.flat: I64 = lattice.strides @ indices
 
     def ways(self, dims: Sequence[int]) -> Iterator[Target]:
         if not dims:
@@ -218,17 +218,17 @@ class PartialTiles:
             )
 
     def lookup(self, d: int, table: F64, target: Target) -> F64:
-        result: F64 = table[self.places[d]][:, target.places[d]]
+        result: F64 = table[self.indices[d]][:, target.indices[d]]
         return result
 
     def own(self, d: int, table: F64) -> F64:
-        result: F64 = table[self.places[d], None]
+        result: F64 = table[self.indices[d], None]
         return result
 
     def pick(self, table: F64, target: Target) -> F64:
         rows, ways = self.flat, np.zeros(1, dtype=np.int64)
-        for d, positions in target.places.items():
-            rows = rows - self.lattice.strides[d] * self.places[d]
+        for d, positions in target.indices.items():
+            rows = rows - self.lattice.strides[d] * self.indices[d]
             ways = ways + self.lattice.strides[d] * positions
         pick: F64 = table.ravel()[rows[:, None] + ways]
         return pick

@@ -49,7 +49,7 @@ class _Pool:
         self.ranking = ranking
         self.keep = keep
         self.rows: list[I64] = []
-        self.places: list[I64] = []
+        self.indices: list[I64] = []
         self.values: list[F64] = []
         self.option: list[I64] = []
         self.lost = math.inf
@@ -58,7 +58,7 @@ class _Pool:
     def add(self, rows: I64, indices: I64, values: F64, option: I64) -> None:
         """Adds choices, (n,) and (dims, n); drops the worst where they are too many to hold."""
         self.rows.append(rows)
-        self.places.append(indices)
+        self.indices.append(indices)
         self.values.append(values)
         self.option.append(option)
         self.held += len(rows)
@@ -72,9 +72,9 @@ class _Pool:
             none = np.zeros(0, dtype=np.int64)
             return none, np.zeros((0, 0), dtype=np.int64), np.zeros(0), none
         rows, values = np.concatenate(self.rows), np.concatenate(self.values)
-        positions = np.concatenate(self.places, axis=1)
+        positions = np.concatenate(self.indices, axis=1)
         option = np.concatenate(self.option)
-        self.rows, self.places, self.values, self.option, self.held = [], [], [], [], 0
+        self.rows, self.indices, self.values, self.option, self.held = [], [], [], [], 0
         rank = self.ranking(rows, positions, values)
         chosen = np.flatnonzero(rank < self.ranking.known)
         if len(chosen) > self.keep:
@@ -99,7 +99,7 @@ class _Ranking:
         self.counted: F64 | None = None
         if facts.cycle_pj:
             lattice = bounds.outside.lattice
-            flat = lattice.strides @ lattice.places(states.tile)
+            flat = lattice.strides @ lattice.indices(states.tile)
             self.counted = bounds.outside.tiles.whole_time(slot + 1).ravel()[flat]
         self.has_time = facts.objective == "edp" or facts.cycle_pj > 0
 
@@ -141,7 +141,7 @@ def promising(bounds: Bounds, states: States, slot: int, known: float, keep: int
         keep: loops that are kept, at most.
     """
     lattice = bounds.outside.lattice
-    positions = lattice.places(states.tile)
+    positions = lattice.indices(states.tile)
     left = bounds.facts.extents / states.tile
     sure = bounds.sure(states, slot + 1)
     options: list[Option] = []
@@ -157,7 +157,7 @@ def promising(bounds: Bounds, states: States, slot: int, known: float, keep: int
             for target, cost in bounds.outside.costs(option, cells, edges):
                 row, way = np.nonzero(cost < room)
                 to = positions[:, rows[row]]
-                for d, some in target.places.items():
+                for d, some in target.indices.items():
                     to[d] = some[way]
                 pool.add(
                     rows[row], to, cost[row, way] + sure[rows[row]], np.full(len(row), len(options))

@@ -54,13 +54,13 @@ class Lattice:
     @remembered
     def grown(self, d: int, step: int, end: int) -> tuple[I64, I64]:
         """Places among the first ``end`` extents of a dimension of those that times ``step`` are
-        extents too, and the places of these.
+        extents too, and the indices of these.
         """
         some = self.divisors[d]
         here = np.flatnonzero(np.isin(some[:end] * step, some))
         return here, np.searchsorted(some, some[here] * step)
 
-    def places(self, tiles: F64) -> I64:
+    def indices(self, tiles: F64) -> I64:
         """Index of tiles' extents along each dimension, (dims, n) -> (dims, n)."""
         result = np.empty(tiles.shape, dtype=np.int64)
         for d, some in enumerate(self.divisors):

@@ -445,7 +445,7 @@ class MappingSearch:
             return good, math.inf
         states = states.take(good)
         lattice = self.bounds.outside.lattice
-        key: I64 = lattice.strides @ lattice.places(states.tile)
+        key: I64 = lattice.strides @ lattice.indices(states.tile)
         for t, tensor in enumerate(self.facts.tensors):
             key = key * 2 + states.open[t]
             if tensor.windows:

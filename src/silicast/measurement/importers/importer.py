@@ -47,7 +47,7 @@ class Options:
     Raises:
         SilicastError: a field starts with the name of no table.
 
-    >>> Options(fields={"kernel.cache": "cold", "model": "x"}).own("kernel")
+    >>> Options(fields={"kernel.cache": "cold", "model": "x"}).under("kernel")
     {'cache': 'cold'}
     """
 
@@ -62,7 +62,7 @@ class Options:
             if table not in TABLES:
                 raise unknown_name(f"no field {name!r}", "--set", near(table, TABLES))
 
-    def own(self, prefix: str) -> dict[str, Any]:
+    def under(self, prefix: str) -> dict[str, Any]:
         """Fields below a prefix, without it."""
         start = f"{prefix}."
         return {k.removeprefix(start): v for k, v in self.fields.items() if k.startswith(start)}

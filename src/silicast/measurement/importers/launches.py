@@ -73,7 +73,7 @@ def reading_of(
     Raises:
         SilicastError: a time that cannot be true; names its row.
     """
-    kernel, collective = options.own("kernel"), options.own("collective")
+    kernel, collective = options.under("kernel"), options.under("collective")
     faults: dict[str, str] = {}
     groups: dict[tuple[str, str, str], list[Launch]] = {}
     for each in launches:

@@ -46,7 +46,7 @@ class KernelTableImporter(Importer):
 
 
 def _launches(rows: list[TableRow], source: Source, options: Options) -> Iterator[Launch]:
-    stated = options.own("kernel")
+    stated = options.under("kernel")
     for row in rows:
         took = _time(row, source)
         table = {name: value for name, value in row.values.items() if name not in NOTED} | stated

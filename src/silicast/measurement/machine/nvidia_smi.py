@@ -85,13 +85,15 @@ def query_of(gpu: str, ask: Query = nvidia_smi) -> tuple[str, ...]:
     return ()
 
 
-def other_processes(gpu: str, ask: Query = nvidia_smi, own: int | None = None) -> tuple[str, ...]:
+def other_processes(
+    gpu: str, ask: Query = nvidia_smi, process: int | None = None
+) -> tuple[str, ...]:
     """Other processes that compute on a GPU, as "name (pid)".
 
     In a container the driver may number processes differently: a single listed process may be this
     one, and does not count.
     """
-    mine = os.getpid() if own is None else own
+    mine = os.getpid() if process is None else process
     listed = ask(
         ("--query-compute-apps=pid,process_name", "--format=csv,noheader", "-i", gpu)
     ).splitlines()

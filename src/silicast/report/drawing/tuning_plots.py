@@ -1,16 +1,13 @@
-"""Drawings of tuning: times over tiles, causes of a kernel's time, times by number of tokens."""
+"""Drawings of tuning: causes of a kernel's time, times by number of tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from textwrap import fill
 from typing import Any
 
 import numpy as np
 
-from silicast.core.numerics import F64
-from silicast.learning.configuration_ranking import Ranked
 from silicast.report.drawing.plot_file import check_plot, figure_class, save_plot
 from silicast.tuning.diagnosis import Diagnosis
 from silicast.tuning.gain import CAUSES
@@ -20,33 +17,6 @@ DARK, LIGHT, MARK = "#1f4e79", "#9dbfdd", "#c0504d"
 
 TITLE_WIDTH = 90
 """Letters of a title in one line."""
-
-
-def plot_tiles(ranked: Ranked, title: str, path: Path, near: F64 | None = None) -> None:
-    """Predicted time of every tile's best configuration; what came near the best is marked.
-
-    Args:
-        near: places in the grid of measured near-best configurations; None = the first ten are
-            marked instead.
-    """
-    check_plot(path)
-    tiles, time = ranked.steps.tiles, 1e6 * ranked.time_s
-    names = [f"{m:.0f}x{n:.0f}x{k:.0f}" for m, n, k in zip(tiles.m, tiles.n, tiles.k, strict=True)]
-    best: dict[str, float] = {}
-    for name, each in zip(names, time.tolist(), strict=True):
-        best[name] = min(best.get(name, np.inf), each)
-    order = sorted(best, key=lambda name: best[name])
-    marked = {names[int(position)] for position in (ranked.order[:10] if near is None else near)}
-    figure = figure_class()(figsize=(9.0, 4.2), layout="constrained")
-    axes = figure.subplots()
-    colours = [MARK if name in marked else LIGHT for name in order]
-    axes.bar(range(len(order)), [best[name] for name in order], color=colours)
-    axes.set_xticks(range(len(order)), order, rotation=90, fontsize=7)
-    axes.set_ylabel("predicted us, best of its group, warps, stages")
-    remark = "among the first ten" if near is None else "measured within 1 % of the best"
-    axes.set_title(f"{title}\nred: tiles {remark}", fontsize=10)
-    _plain(axes)
-    save_plot(figure, path)
 
 
 def plot_causes(diagnosis: Diagnosis, title: str, path: Path) -> None:
@@ -90,7 +60,7 @@ def plot_causes(diagnosis: Diagnosis, title: str, path: Path) -> None:
     axes.set_xlim(0.0, diagnosis.measured_us * 1.1)
     axes.set_xlabel("us")
     axes.set_title(fill(title, TITLE_WIDTH), fontsize=10, pad=14)
-    _plain(axes)
+    plain_axes(axes)
     save_plot(figure, path)
 
 
@@ -125,18 +95,11 @@ def plot_gains(plan: TuningPlan, path: Path) -> None:
         axes.set_yscale("log")
         axes.set_ylabel("us of both products")
     axes.set_title(f"{plan.model} on {plan.device}, {plan.dtype}: 90 % intervals", fontsize=10)
-    _plain(axes)
+    plain_axes(axes)
     save_plot(figure, path)
 
 
-def _plain(axes: Any) -> None:
+def plain_axes(axes: Any) -> None:
+    """Axes without a frame above and on the right."""
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-
-
-PLOTS: Mapping[str, str] = {
-    "tiles": "tuning_tiles.svg",
-    "causes": "tuning_causes.svg",
-    "gains": "tuning_gains.svg",
-}
-"""Pictures of the documentation and their files."""

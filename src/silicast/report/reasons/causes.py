@@ -296,12 +296,9 @@ def family_words(family: str) -> str:
     return family.replace("_", " ")
 
 
-def uncertainty_line(why: Mapping[str, Any], metric: str = "") -> str:
-    """What contributes most to a metric's interval, and what would narrow it most; "" where nothing
-    is known.
-
-    Args:
-        metric: which one; the last that the answer has.
+def uncertainty_line(why: Mapping[str, Any]) -> str:
+    """What contributes most to the interval of an answer's last metric, and what would narrow it
+    most; "" where nothing is known.
 
     >>> uncertainty_line({"uncertainty": {"total_ms": {"log_sd": 0.06, "factors": [
     ...     {"name": "shapes:gemm", "share": 0.6, "log_sd": 0.046},
@@ -310,7 +307,7 @@ def uncertainty_line(why: Mapping[str, Any], metric: str = "") -> str:
     ...     "would_narrow": [{"measure": "host", "log_sd": 0.05, "p05": 0.92, "p95": 1.09}]}}})
     'interval mostly from gemm kernels (70 %), then the host (30 %); with the host measured: ±8.6 %'
     """
-    result = _metric(why, metric)
+    result = _last_metric(why)
     if result is None or not result["factors"]:
         return ""
     ranked = [f"{name} ({percent(share)})" for name, share in by_measurement(result["factors"])[:2]]
@@ -336,11 +333,11 @@ def by_measurement(factors: Sequence[Mapping[str, Any]]) -> list[tuple[str, floa
     return sorted(sums.items(), key=lambda pair: (-pair[1], pair[0]))
 
 
-def uncertainty_table(why: Mapping[str, Any], metric: str = "") -> RenderableType | None:
-    """Every factor of a metric's error with its share, and what measurements would leave; None
-    where nothing is known.
+def uncertainty_table(why: Mapping[str, Any]) -> RenderableType | None:
+    """Every factor of the last metric's error with its share, and what measurements would leave;
+    None where nothing is known.
     """
-    result = _metric(why, metric)
+    result = _last_metric(why)
     if result is None:
         return None
     columns = {"uncertain": "left", "of the variance": "right", "90 %": "right"}
@@ -385,9 +382,9 @@ def half_width(log_sd: float) -> str:
     return f"±{percent(math.expm1(Z90 * log_sd))}"
 
 
-def _metric(why: Mapping[str, Any], metric: str) -> Mapping[str, Any] | None:
+def _last_metric(why: Mapping[str, Any]) -> Mapping[str, Any] | None:
     table = why.get("uncertainty")
     if not isinstance(table, Mapping) or not table:
         return None
-    result = table.get(metric or list(table)[-1])
+    result = table[list(table)[-1]]
     return result if isinstance(result, Mapping) else None

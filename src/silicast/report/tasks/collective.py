@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from silicast.report.answers import Answer, metrics_table, notes
 from silicast.report.drawing.numbers import Shown, bytes_text, duration, percent, rounded
 from silicast.report.drawing.plot_file import check_plot, figure_class, save_plot, time_tick
 from silicast.report.drawing.tables import listing
+from silicast.report.drawing.text_plot import TextPlot, empty_grid, framed
 from silicast.scenario.answers.collective.collective_sizes import AstraSimTime
 
 Points = Sequence[tuple[int, Answer]]
@@ -25,7 +26,6 @@ WORDS: Final = {
     "latency": "start and latency of steps",
     "shared links": "wait for other groups on shared links",
 }
-HEIGHT: Final = 12
 
 
 def head_of(scenario: Mapping[str, Any], size: int | None = None) -> str:
@@ -131,7 +131,9 @@ def sweep_report(scenario: Mapping[str, Any], points: Points) -> RenderableType:
             ]
         )
     remark = dict.fromkeys(line for _, answer in points for line in answer["warnings"])
-    drawn: list[RenderableType] = [Text(""), BandwidthPlot(points)] if len(points) > 1 else []
+    drawn: list[RenderableType] = (
+        [Text(""), TextPlot(lambda width: drawing(points, width))] if len(points) > 1 else []
+    )
     tiers = ", ".join(dict.fromkeys(str(answer["tier"]) for _, answer in points))
     return Group(
         Text(head_of(scenario), "bold"),
@@ -144,56 +146,29 @@ def sweep_report(scenario: Mapping[str, Any], points: Points) -> RenderableType:
     )
 
 
-@final
-class BandwidthPlot:
-    """Bus bandwidth over the size, in characters as wide as the terminal."""
-
-    def __init__(self, points: Points) -> None:
-        self._points = points
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Text("\n".join(drawing(self._points, min(options.max_width, 100))))
-
-
 def drawing(points: Points, width: int) -> list[str]:
     """Lines of a drawing: bus bandwidth with its interval over a logarithmic axis of sizes."""
     beliefs = [answer["metrics"]["bus_bandwidth_gbs"] for _, answer in points]
     most = max(float(b["p95"]) for b in beliefs)
-    margin = 9
-    across = max(width - margin - 2, 20)
     low, high = math.log(points[0][0]), math.log(points[-1][0])
-    grid = [[" "] * across for _ in range(HEIGHT)]
+    grid = empty_grid(width)
+    across, top = len(grid[0]) - 1, len(grid) - 1
 
     def row_of(value: float) -> int:
-        return HEIGHT - 1 - round(value / most * (HEIGHT - 1)) if most else HEIGHT - 1
+        return top - round(value / most * top) if most else top
 
-    indices = [round((math.log(s) - low) / (high - low) * (across - 1)) for s, _ in points]
-    for x, belief in zip(indices, beliefs, strict=True):
+    columns = [round((math.log(s) - low) / (high - low) * across) for s, _ in points]
+    for x, belief in zip(columns, beliefs, strict=True):
         for y in range(row_of(float(belief["p95"])), row_of(float(belief["p05"])) + 1):
             grid[y][x] = "┊"
         grid[row_of(float(belief["estimate"]))][x] = "o"
-    lines = ["bus bandwidth, GB/s, over the size: o estimate, ┊ 90 % interval"]
-    for number, row in enumerate(grid):
-        value = most * (HEIGHT - 1 - number) / (HEIGHT - 1)
-        label = rounded(value) if number % 3 == 0 or number == HEIGHT - 1 else ""
-        lines.append(f"{label:>{margin}} ┤{''.join(row)}".rstrip())
-    lines.append(" " * margin + " └" + "─" * across)
-    lines.append(_axis(points, indices, across, margin + 2))
-    return lines
-
-
-def _axis(points: Points, indices: Sequence[int], across: int, margin: int) -> str:
-    """Some sizes under the horizontal axis, the first and last among them."""
-    row = [" "] * (margin + across)
-    free = margin + across
     every = max((len(points) - 1) // 4, 1)
-    for number in range(len(points) - 1, -1, -every):
-        text = bytes_text(points[number][0])
-        at = max(min(margin + indices[number] - len(text) // 2, margin + across - len(text)), 0)
-        if at + len(text) < free or number == len(points) - 1:
-            row[at : at + len(text)] = text
-            free = at
-    return "".join(row).rstrip()
+    return framed(
+        "bus bandwidth, GB/s, over the size: o estimate, ┊ 90 % interval",
+        grid,
+        lambda height: rounded(most * height),
+        [(columns[n], bytes_text(points[n][0])) for n in range(len(points) - 1, -1, -every)],
+    )
 
 
 def write_sweep(path: Path, points: Points, head: str) -> None:

@@ -14,6 +14,7 @@ from silicast.core.errors import SilicastError
 from silicast.report.drawing.numbers import Shown, duration, percent, rounded
 from silicast.report.drawing.plot_file import check_plot, figure_class, save_plot, time_tick
 from silicast.report.drawing.tables import listing
+from silicast.report.drawing.text_plot import TextPlot, empty_grid, framed
 from silicast.report.tasks.sequences import counts_sequences
 
 if TYPE_CHECKING:
@@ -35,14 +36,13 @@ COLUMNS: Final = {
 """Heading -> metric; means, but for the p99 of the latency before it."""
 NARROW: Final = 96
 """Columns of a terminal below which two of the table are left out."""
-HEIGHT: Final = 12
 
 
 def curve_report(head: str, curve: LoadCurve) -> RenderableType:
     """Table, drawing and what they tell."""
     parts: list[RenderableType] = [Text(head, "bold"), Text(""), CurveTable(curve), Text("")]
     if len(curve.answered) > 1:
-        parts += [LatencyPlot(curve), Text("")]
+        parts += [TextPlot(lambda width: drawing(curve, width)), Text("")]
     parts += [Text(line) for line in curve_lines(curve)]
     remark = dict.fromkeys(line for _, answer in curve.answered for line in answer.warnings)
     return Group(*parts, *(Text(f"warning: {line}", "yellow") for line in remark))
@@ -135,17 +135,6 @@ def curve_lines(curve: LoadCurve) -> Iterator[str]:
             yield f"{load:g} {unit}: {item}"
 
 
-@final
-class LatencyPlot:
-    """Mean and p99 latency over throughput, in characters as wide as the terminal."""
-
-    def __init__(self, curve: LoadCurve) -> None:
-        self._curve = curve
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Text("\n".join(drawing(self._curve, min(options.max_width, 100))))
-
-
 def drawing(curve: LoadCurve, width: int) -> list[str]:
     """Lines of a drawing: end-to-end latency on a logarithmic axis over answered requests/s."""
     answered = curve.answered
@@ -157,38 +146,23 @@ def drawing(curve: LoadCurve, width: int) -> list[str]:
     every = [value for values in series.values() for value in values]
     low, high = math.log(min(every)), math.log(max(every))
     high = max(high, low + math.log(2.0))
-    margin = 9
-    across = max(width - margin - 2, 20)
-    most = max(rates)
-    grid = [[" "] * across for _ in range(HEIGHT)]
+    most, grid = max(rates), empty_grid(width)
+    across, top = len(grid[0]) - 1, len(grid) - 1
     for mark in ("+", "o"):
         for index, (rate, value) in enumerate(zip(rates, series[mark], strict=True)):
-            x = min(round(rate / most * (across - 1)), across - 1)
-            y = HEIGHT - 1 - round((math.log(value) - low) / (high - low) * (HEIGHT - 1))
+            x = min(round(rate / most * across), across)
+            y = top - round((math.log(value) - low) / (high - low) * top)
             if mark == "o" and index == curve.knee:
-                for above in range(y + 1, HEIGHT):
+                for above in range(y + 1, len(grid)):
                     grid[above][x] = "┊"
             grid[y][x] = "◆" if mark == "o" and index == curve.knee else mark
     knee = ", ◆ knee" if curve.knee is not None else ""
-    lines = [f"end to end over requests/s answered: o mean, + p99{knee}"]
-    for number, row in enumerate(grid):
-        value = math.exp(high - (high - low) * number / (HEIGHT - 1))
-        label = duration(value * 1e-3) if number % 3 == 0 or number == HEIGHT - 1 else ""
-        lines.append(f"{label:>{margin}} ┤{''.join(row)}".rstrip())
-    lines.append(" " * margin + " └" + "─" * across)
-    lines.append(_axis(most, across, margin + 2))
-    return lines
-
-
-def _axis(most: float, across: int, margin: int) -> str:
-    """Numbers under the horizontal axis."""
-    row = [" "] * (margin + across)
-    for part in range(5):
-        text = rounded(most * part / 4.0)
-        at = margin + round(part / 4.0 * (across - 1)) - len(text) // 2
-        at = max(min(at, margin + across - len(text)), 0)
-        row[at : at + len(text)] = text
-    return "".join(row).rstrip()
+    return framed(
+        f"end to end over requests/s answered: o mean, + p99{knee}",
+        grid,
+        lambda height: duration(math.exp(low + (high - low) * height) * 1e-3),
+        [(round(part / 4.0 * across), rounded(most * part / 4.0)) for part in range(4, -1, -1)],
+    )
 
 
 def write_plot(path: Path, curve: LoadCurve, head: str) -> None:

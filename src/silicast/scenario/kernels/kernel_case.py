@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import silicast.scenario.kernels.tables as package
-from silicast.core.errors import SilicastError, require, unknown_name
+from silicast.core.errors import SilicastError, require, unknown_field, unknown_name
 from silicast.core.naming import near
 from silicast.core.plain_data import shown
 from silicast.kernels.configuration import Pairs, read_configuration
@@ -119,7 +119,7 @@ class _KernelTableReader:
         for key in self.table:
             if key not in COMMON and key not in self.spec.names():
                 known = [*COMMON, *self.spec.names(), *(_PLURAL if self.spec.lists else ())]
-                raise unknown_name(f"{name} has no field {shown(key)}", key, near(key, known))
+                raise unknown_field(f"{name} has no field {shown(key)}", key, near(key, known))
 
     def case(self) -> KernelCase:
         dims = self._dims()

@@ -34,7 +34,7 @@ _DESCRIBED = ("model", "draft")
 """Fields whose inline tables hold others' words: only ``base`` of them is looked up."""
 
 
-def refuse_paths(tree: Any, field: str = "") -> None:
+def refuse_paths(tree: Any) -> None:
     """Refuses a scenario in which something names a file, a folder or an address.
 
     Raises:
@@ -46,7 +46,7 @@ def refuse_paths(tree: Any, field: str = "") -> None:
     silicast.core.errors.SilicastError: workload.arrival.path: '../trace.csv' names a file; a \
 server opens none (give the content inline)
     """
-    stack: list[tuple[str, Any]] = [(field, tree)]
+    stack: list[tuple[str, Any]] = [("", tree)]
     while stack:
         where, value = stack.pop()
         if isinstance(value, str):

@@ -141,12 +141,7 @@ class LayerSharding(Protocol):
 
 
 def framework_graph(
-    graph: Graph,
-    model: ModelConfig,
-    shape: PassShape,
-    framework: Framework,
-    dtype: str = "",
-    spread: LayerSharding | None = None,
+    graph: Graph, model: ModelConfig, shape: PassShape, framework: Framework, dtype: str = ""
 ) -> Graph:
     """``graph`` of one rank as a framework runs it in one pass.
 
@@ -154,7 +149,6 @@ def framework_graph(
         graph: of :func:`~silicast.workload.transformers.decoder.build_graph`.
         shape: what the pass works on.
         dtype: format between kernels, "" = the checkpoint's.
-        spread: what several ranks share beyond what ``graph`` says; None = nothing.
 
     Returns:
         A graph whose sizes are numbers, but for attention that stays one kernel.
@@ -168,7 +162,7 @@ def framework_graph(
     """
     hidden = dtype or model.default_precision.hidden
     lowered = lowered_graph(graph, model, shape, framework, hidden)
-    return finished_graph(lowered, framework, hidden, spread)
+    return finished_graph(lowered, framework, hidden)
 
 
 def lowered_graph(

@@ -145,11 +145,10 @@ def kv_cache_bytes(
     plan: Plan,
     precision: Precision,
     lengths: Iterable[int],
-    stage: int | None = None,
     policy: ParallelPolicy = ParallelPolicy(),
 ) -> int:
     """Bytes of the cache of sequences of ``lengths`` tokens on one rank: layers with a window keep
-    only what it sees, recurrent ones a state. Of the fullest stage if none is given.
+    only what it sees, recurrent ones a state. Of the fullest stage.
     """
     rank, alike = Nodes(model, shard_of(model, plan, policy), precision), Counter(lengths)
 
@@ -157,7 +156,7 @@ def kv_cache_bytes(
         mixer = mixer_named(kind.mixer)
         return sum(count * mixer.cache_bytes(rank, kind, length) for length, count in alike.items())
 
-    return _over_stages(model, plan, stage, kept, policy)
+    return _over_stages(model, plan, None, kept, policy)
 
 
 def state_bytes(

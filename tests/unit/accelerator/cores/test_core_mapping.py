@@ -253,3 +253,34 @@ def test_a_file_of_cores_is_no_single_design(tmp_path: Path) -> None:
     with pytest.raises(SilicastError, match="several cores") as refused:
         read_design(tmp_path / "both.toml")
     assert "design map" in refused.value.hint
+
+
+def test_what_has_most_work_behind_it_goes_first() -> None:
+    """Of two jobs of a core the later one has 10 s behind it, and 1 s besides."""
+    first, other = CoreJob(1.0, "core"), CoreJob(1.0, "core")
+    times = scheduled(
+        [
+            first,
+            other,
+            CoreJob(5.0, "a", after=(0,)),
+            CoreJob(1.0, "b", after=(1,)),
+            CoreJob(10.0, "c", after=(1,)),
+        ]
+    )
+    assert [each.start for each in times] == [1.0, 0.0, 2.0, 1.0, 1.0]
+
+
+def test_the_scarcest_of_two_memories_sets_the_pace() -> None:
+    """Both take all of one memory: half the pace. One takes a third more of another than there is
+    beside the third job, whose pace that memory alone sets.
+    """
+    times = scheduled(
+        [
+            CoreJob(1.0, "x", {"near": 1.0, "far": 0.6}),
+            CoreJob(1.0, "y", {"near": 1.0}),
+            CoreJob(1.0, "z", {"far": 0.6}),
+        ]
+    )
+    assert times[1].end == pytest.approx(2.0)
+    assert times[0].end == pytest.approx(2.0)
+    assert times[2].end == pytest.approx(1.2)

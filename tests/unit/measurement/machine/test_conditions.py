@@ -141,7 +141,7 @@ def test_older_drivers_call_the_reasons_otherwise() -> None:
     ],
 )
 def test_other_processes_are_told_from_this_one(apps: str, others: tuple[str, ...]) -> None:
-    assert other_processes("0", FakeSmi(apps=apps), own=77) == others
+    assert other_processes("0", FakeSmi(apps=apps), process=77) == others
 
 
 def sampler_of(tmp_path: Path, lines: Sequence[str]) -> Sampler:

@@ -291,3 +291,8 @@ def test_a_kernel_of_this_cpu() -> None:
     assert 0.1 < row.latency_us < 1e6
     assert row.conditions is not None
     assert torch.get_num_threads() == before
+
+
+def test_a_median_of_nine_lies_between_the_third_and_the_seventh() -> None:
+    """Ranks of a 90 % interval by the binomial's normal approximation: 4.5 -+ 1.645 x 3 / 2."""
+    assert uncertainty([8.0, 1.0, 5.0, 3.0, 4.0, 2.0, 6.0, 7.0, 9.0]) == (7.0 - 3.0) / 2.0 / 5.0

@@ -19,8 +19,13 @@ from silicast.measurement.what_if.changed_run import (
     batch_ratio,
     shard,
 )
-from silicast.measurement.what_if.inserted import BACKWARD_SHARE, inserted
-from silicast.measurement.what_if.scaled_trace import ScaledOp, ScaledTrace, scaled_trace
+from silicast.measurement.what_if.scaled_trace import (
+    BACKWARD_SHARE,
+    ScaledOp,
+    ScaledTrace,
+    inserted,
+    scaled_trace,
+)
 from silicast.scenario.answer import Answer
 from silicast.scenario.run import reply_to
 from tests.unit.measurement.importers import samples as s

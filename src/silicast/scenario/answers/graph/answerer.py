@@ -55,8 +55,7 @@ from silicast.scenario.resolving.program_file import is_execution_trace, program
 from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.workloads import GraphWorkload
 from silicast.workload.frameworks.runtimes import TARGETS, fallen_back, joined_graph, runtime_named
-from silicast.workload.graphs.graph import Graph
-from silicast.workload.graphs.narrowed import narrowed
+from silicast.workload.graphs.graph import Graph, narrowed
 from silicast.workload.spaces.space import architecture, is_architecture
 from silicast.workload.training.backward import Training
 
