@@ -1,10 +1,10 @@
 """Attention without a fused kernel: its scores are written to memory.
 
-    scores = queries x cached keys,  weights = softmax(scores) in 32 bits,  values = weights x values
+    scores = queries x keys,  weights = softmax(scores) in 32 bits,  result = weights x values
 
-Heads that share keys are rows of one product. Sequences of a step run beside each other as long as
-the longest (llama.cpp, llama-graph.cpp: ``build_attn_mha`` without ``flash_attn``). Attention within
-a window, attention without a cache and latent attention stay one kernel.
+Heads that share keys are rows of one product. Sequences of a step run beside each other, all as
+long as the longest (llama.cpp, llama-graph.cpp: ``build_attn_mha`` without ``flash_attn``).
+Attention within a window, without a cache, and latent attention stay one kernel.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def _taken(node: Node) -> bool:
     op = node.op
     if op.family not in ("attention_prefill", "attention_decode"):
         return False
-    return bool(op.variant.kv_dtype) and not op.dim("window") and op.variant.flag("causal", default=True)
+    causal = op.variant.flag("causal", default=True)
+    return causal and bool(op.variant.kv_dtype) and not op.dim("window")
 
 
 def _parts(node: Node) -> Iterator[Node]:
