@@ -1,4 +1,4 @@
-"""Spaces of architectures on devices of the catalog, by kernels and datasheets alone, against times.
+"""Spaces of architectures on devices of the catalog, by datasheets alone, against times.
 
     python -m benchmarks.datasheet_networks    writes benchmarks/results/datasheet_networks.json
 

@@ -5,7 +5,7 @@
 
 A pair of ONNX Runtime is joined in truth if the graph that it writes of A + B has fewer operators
 than those of A and of B together. LiteRT writes none: its rules are reported, with how often three
-detections say the same of a pair. Needs the extra ``runtimes`` or ``litert``; half a minute of a core.
+detections say the same of a pair. Needs the extra ``runtimes`` or ``litert``.
 """
 
 from __future__ import annotations

@@ -41,7 +41,9 @@ class PlainPrices:
     graph: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "graph", SimpleNamespace(stages=self.stages, in_flight=self.stages))
+        object.__setattr__(
+            self, "graph", SimpleNamespace(stages=self.stages, in_flight=self.stages)
+        )
 
     def price(
         self, prefill: Sequence[tuple[int, int]], decode_kv: Lengths, elsewhere: int = -1

@@ -96,6 +96,7 @@ SWITCHES: Mapping[str, tuple[Any, ...]] = {
     "engine.options.custom_all_reduce": (True, False),
     "engine.options.enable_balance": (True, False),
     "engine.options.fused_all_reduce": (True, False),
+    "engine.options.fused_attention": (True, False),
     "engine.options.fused_latent": (True, False),
     "engine.options.fused_routing": (True, False),
     "engine.options.nvls": (True, False),

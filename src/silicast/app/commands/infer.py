@@ -5,8 +5,8 @@ from __future__ import annotations
 from silicast.app.arguments import described
 from silicast.app.flags import BatchFlags, Calibrations, Degrees, Json, Strict, inference_scenario
 from silicast.app.html_file import HtmlFile, write_html
-from silicast.app.serve_flags import table_of
 from silicast.app.predict import predicted, print_reply, screen_of, with_calibrations
+from silicast.app.serve_flags import table_of
 
 
 @described()

@@ -81,8 +81,9 @@ EAGER_CAVEAT = (
     "without graphs an engine's own Python runs between kernels; only launches are modelled, "
     "and short steps may take several times as long"
 )
-_WHOLE: Mapping[str, Launch] = {"full": "graph", "piecewise": "piecewise", "off": "stream"}
-_GRAPHS: Mapping[str, Launch] = {**_WHOLE, "decode": "graph"}
+_GRAPHS: Mapping[str, Launch] = {
+    "full": "graph", "piecewise": "piecewise", "off": "stream", "decode": "graph"
+}  # fmt: skip
 
 
 def with_options(engine: Engine, options: Mapping[str, Any]) -> Engine:
@@ -126,10 +127,15 @@ def _yes_or_no(name: str, value: Any) -> bool:
     return value
 
 
-def _async_scheduling(engine: Engine, value: Any) -> Engine:
-    chosen = _yes_or_no("async_scheduling", value)
-    host = msgspec.structs.replace(engine.host, asynchronous=chosen)
-    return msgspec.structs.replace(engine, host=host)
+def _in_table(name: str, table: str, field: str) -> Callable[[Engine, Any], Engine]:
+    """A field of one of the engine's tables: true or false."""
+
+    def change(engine: Engine, value: Any) -> Engine:
+        stated = {field: _yes_or_no(name, value)}
+        changed = msgspec.structs.replace(getattr(engine, table), **stated)
+        return msgspec.structs.replace(engine, **{table: changed})
+
+    return change
 
 
 def _cuda_graph(engine: Engine, value: Any) -> Engine:
@@ -152,8 +158,7 @@ def _cuda_graph(engine: Engine, value: Any) -> Engine:
 
 
 def _overlap(engine: Engine, value: Any) -> Engine:
-    chosen = _yes_or_no("overlap", value)
-    return engine if chosen else msgspec.structs.replace(engine, overlap=[])
+    return engine if _yes_or_no("overlap", value) else msgspec.structs.replace(engine, overlap=[])
 
 
 def _fused_all_reduce(engine: Engine, value: Any) -> Engine:
@@ -163,32 +168,12 @@ def _fused_all_reduce(engine: Engine, value: Any) -> Engine:
     return msgspec.structs.replace(engine, fusion=fusion)
 
 
-def _fused_routing(engine: Engine, value: Any) -> Engine:
-    chosen = _yes_or_no("fused_routing", value)
-    experts = msgspec.structs.replace(engine.experts, one_kernel=chosen)
-    return msgspec.structs.replace(engine, experts=experts)
-
-
-def _in_one(name: str, field: str) -> Callable[[Engine, Any], Engine]:
-    """A field of the fusion table: one kernel does it."""
-
-    def change(engine: Engine, value: Any) -> Engine:
-        fusion = msgspec.structs.replace(engine.fusion, **{field: _yes_or_no(name, value)})
-        return msgspec.structs.replace(engine, fusion=fusion)
-
-    return change
-
-
 def _custom_all_reduce(engine: Engine, value: Any) -> Engine:
     from silicast.communication.library import usual_library
 
     if _yes_or_no("custom_all_reduce", value):
         return engine
     return msgspec.structs.replace(_fused_all_reduce(engine, False), collectives=usual_library())
-
-
-def _nvls(engine: Engine, value: Any) -> Engine:
-    return msgspec.structs.replace(engine, nvls=_yes_or_no("nvls", value))
 
 
 def _serving(name: str, engine: Engine) -> ServingTable:
@@ -308,8 +293,8 @@ def _gpu_memory_utilization(engine: Engine, value: Any) -> Engine:
 
 
 def _max_model_len(engine: Engine, value: Any) -> Engine:
-    tokens = int(_number("max_model_len", value, 1, MOST_TOKENS))
-    return _served(engine, "max_model_len", model_tokens=tokens)
+    name = "max_model_len"
+    return _served(engine, name, model_tokens=int(_number(name, value, 1, MOST_TOKENS)))
 
 
 def _max_mamba_cache_size(engine: Engine, value: Any) -> Engine:
@@ -354,11 +339,6 @@ def _block_size(engine: Engine, value: Any) -> Engine:
     return msgspec.structs.replace(engine, memory=memory)
 
 
-def _enable_prefix_caching(engine: Engine, value: Any) -> Engine:
-    name = "enable_prefix_caching"
-    return _served(engine, name, prefix_caching=_yes_or_no(name, value))
-
-
 def _num_redundant_experts(engine: Engine, value: Any) -> Engine:
     copies = int(_number("num_redundant_experts", value, 0, 1 << 16))
     return _spread(engine, expert_copies=copies, expert_places=0)
@@ -370,8 +350,8 @@ def _num_slots(engine: Engine, value: Any) -> Engine:
 
 def _cut_rows(engine: Engine, value: Any) -> Engine:
     if _yes_or_no("cut_rows", value) and engine.parallel.tensor:
-        hint = "leave it out: its tensor parallelism cuts products"
-        raise unsupported(f"{engine.name} has no such split", "engine.options.cut_rows", hint)
+        text, field = f"{engine.name} has no such split", "engine.options.cut_rows"
+        raise unsupported(text, field, "leave it out: its tensor parallelism cuts products")
     return _spread(engine, rows=value)
 
 
@@ -559,17 +539,17 @@ ALIASES: Mapping[str, str] = {
 
 _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
     "loss_copies": _loss_copies,
-    "async_scheduling": _async_scheduling,
+    "async_scheduling": _in_table("async_scheduling", "host", "asynchronous"),
     "cuda_graph": _cuda_graph,
     "cudagraph_capture_sizes": _cudagraph_capture_sizes,
     "cuda_graph_max_bs": _cuda_graph_max_bs,
     "overlap": _overlap,
     "fused_all_reduce": _fused_all_reduce,
     "custom_all_reduce": _custom_all_reduce,
-    "nvls": _nvls,
-    "fused_routing": _fused_routing,
-    "fused_latent": _in_one("fused_latent", "latent"),
-    "fused_attention": _in_one("fused_attention", "scores"),
+    "nvls": lambda engine, yes: msgspec.structs.replace(engine, nvls=_yes_or_no("nvls", yes)),
+    "fused_routing": _in_table("fused_routing", "experts", "one_kernel"),
+    "fused_latent": _in_table("fused_latent", "fusion", "latent"),
+    "fused_attention": _in_table("fused_attention", "fusion", "scores"),
     "cut_rows": _cut_rows,
     "policy": _policy,
     "http_server": _http_server,
@@ -585,7 +565,9 @@ _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
     "n_gpu_layers": _offload("n_gpu_layers", "device_layers"),
     "n_cpu_moe": _offload("n_cpu_moe", "expert_layers"),
     "max_total_tokens": _max_total_tokens,
-    "enable_prefix_caching": _enable_prefix_caching,
+    "enable_prefix_caching": lambda engine, yes: _served(
+        engine, name := "enable_prefix_caching", prefix_caching=_yes_or_no(name, yes)
+    ),
     "num_redundant_experts": _num_redundant_experts,
     "num_slots": _num_slots,
     "compile": _compile,  # what is stated of its kernels comes after it

@@ -193,6 +193,10 @@ def launch_memory(
         logit_bytes=launch.sampler_bytes if launch is not None else 0.0,
         unfused=launch is not None and launch.unfused,
     )
+    table = deployment.engine.serving
+    if not deployment.engine.fusion.scores and table is not None:
+        longest = table.model_tokens or model.max_positions
+        results += scores_bytes(model, plan, step_tokens, longest)
     if memory.fraction_of == "free":
         usable = round((whole - framework - weights - results) * share)
         return LaunchMemory(usable + weights, weights, 0, 0)

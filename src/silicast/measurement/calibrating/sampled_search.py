@@ -98,8 +98,7 @@ def search_space(
         notes = (*notes, *priced.notes)
     if blend is None and priced is None and budget_ms is not None:
         raise SilicastError(
-            f"of {device[:60]} nothing is known: without samples networks can be ranked, and not be "
-            "timed",
+            f"of {device[:60]} nothing is known: without samples networks are ranked, not timed",
             field="budget",
             hint="give latencies of about ten networks with --samples; silicast calibrate --advise "
             f"{space.name} says which; devices of the catalog (silicast devices) and "

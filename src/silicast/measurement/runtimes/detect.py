@@ -115,12 +115,15 @@ RUNTIMES = ("onnxruntime", "litert")
 
 
 class TimedRuntime(Protocol):
-    """A runtime that runs test models; ``operators``: those of the pairs that it has."""
+    """A runtime that runs test models."""
 
     name: str
     target: str
     version: str
-    operators: Collection[str]
+
+    @property
+    def operators(self) -> Collection[str]:
+        """Those of the pairs that it has."""
 
     def seconds(self, chain: Sequence[str]) -> float:
         """Seconds of a repeat of a chain of operators."""

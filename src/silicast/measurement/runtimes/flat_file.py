@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import Any, final
 
 IDENTIFIER = b"TFL3"
 SLOT = 8
@@ -16,51 +16,56 @@ def flat(root: dict[int, Any]) -> bytes:
     stands behind what refers to it.
 
     >>> len(flat({0: 3, 1: [], 2: "name"}))
-    60
+    64
     """
-    data = bytearray(SLOT)
-    data[4:8] = IDENTIFIER
+    writer = _Writer()
+    writer.data[:4] = struct.pack("<I", writer.put(root))
+    return bytes(writer.data)
 
-    def put(value: Any) -> int:
-        while len(data) % SLOT:
-            data.append(0)
+
+@final
+class _Writer:
+    """The bytes so far."""
+
+    def __init__(self) -> None:
+        self.data: bytearray = bytearray(4) + IDENTIFIER
+
+    def put(self, value: Any) -> int:
+        """Writes a table or a vector; returns where it begins."""
+        self.data.extend(bytes(-len(self.data) % SLOT))
         if isinstance(value, dict):
-            return put_table(value)
-        start = len(data)
-        data.extend(struct.pack("<I", len(value)))
+            return self._table(value)
+        start = len(self.data)
+        self.data.extend(struct.pack("<I", len(value)))
         if isinstance(value, str | bytes):
-            data.extend(value.encode() if isinstance(value, str) else value)
+            self.data.extend(value.encode() if isinstance(value, str) else value)
         elif isinstance(value, tuple):
-            data.extend(struct.pack(f"<{len(value)}i", *value))
+            self.data.extend(struct.pack(f"<{len(value)}i", *value))
         else:
-            slots = len(data)
-            data.extend(bytes(4 * len(value)))
+            slots = len(self.data)
+            self.data.extend(bytes(4 * len(value)))
             for index, each in enumerate(value):
-                refer(slots + 4 * index, put(each))
+                self._refer(slots + 4 * index, self.put(each))
         return start
 
-    def put_table(fields: dict[int, Any]) -> int:
+    def _table(self, fields: dict[int, Any]) -> int:
         count = max(fields, default=-1) + 1
         table = {each: 4 + SLOT * i for i, each in enumerate(fields)}
         offsets = [table.get(field, 0) for field in range(count)]
-        vtable, size = len(data), 4 + SLOT * len(fields)
-        data.extend(struct.pack(f"<{2 + count}H", 4 + 2 * count, size, *offsets))
-        while len(data) % 4:
-            data.append(0)
-        start = len(data)
-        data.extend(struct.pack("<i", start - vtable) + bytes(SLOT * len(fields)))
+        vtable, size = len(self.data), 4 + SLOT * len(fields)
+        self.data.extend(struct.pack(f"<{2 + count}H", 4 + 2 * count, size, *offsets))
+        self.data.extend(bytes(-len(self.data) % 4))
+        start = len(self.data)
+        self.data.extend(struct.pack("<i", start - vtable) + bytes(SLOT * len(fields)))
         for field, value in fields.items():
             slot = start + table[field]
             if isinstance(value, float):
-                data[slot : slot + 4] = struct.pack("<f", value)
+                self.data[slot : slot + 4] = struct.pack("<f", value)
             elif isinstance(value, int):
-                data[slot : slot + SLOT] = struct.pack("<q", value)
+                self.data[slot : slot + SLOT] = struct.pack("<q", value)
             else:
-                refer(slot, put(value))
+                self._refer(slot, self.put(value))
         return start
 
-    def refer(slot: int, target: int) -> None:
-        data[slot : slot + 4] = struct.pack("<I", target - slot)
-
-    data[:4] = struct.pack("<I", put(root))
-    return bytes(data)
+    def _refer(self, slot: int, target: int) -> None:
+        self.data[slot : slot + 4] = struct.pack("<I", target - slot)

@@ -19,12 +19,7 @@ import numpy as np
 
 from silicast.core.packages import missing_package
 from silicast.measurement.runtimes.flat_file import flat
-from silicast.measurement.runtimes.minimal_pairs import (
-    BARRIER,
-    CHANNELS,
-    NEUTRAL,
-    SIDE,
-)
+from silicast.measurement.runtimes.minimal_pairs import BARRIER, CHANNELS, NEUTRAL, SIDE
 
 SHAPE = (1, SIDE, SIDE, CHANNELS)
 FP32 = 0

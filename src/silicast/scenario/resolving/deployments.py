@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, cast, final, get_args
 
+from silicast.composition.engines.attention_scores import writes_scores
 from silicast.composition.engines.engine import Engine, engines_of, mixing_engines
 from silicast.composition.passes.deployment import Deployment, with_copies
 from silicast.composition.power.energy import is_modelled
@@ -119,6 +120,8 @@ def deployment_of(
     _require_kernels(machine, model, precision)
     remark += unused
     remark += _in_32_bits(scenario, model, machine)
+    if not machine.engine.fusion.scores and not all(map(writes_scores, model.kinds)):
+        remark.append(STAYS_FUSED)
     offload = machine.engine.memory.offload
     remark += offload.beyond(model.layers) if offload is not None else []
     return Deployment(machine, model, plan, precision), [*remark, *cut, *assumed, *warnings]
@@ -383,6 +386,10 @@ def _in_32_bits(scenario: Scenario, model: ModelConfig, machine: Machine) -> lis
     return [IN_32_BITS.format(model.name, shorter)] if shorter else []
 
 
+STAYS_FUSED = (
+    "without a fused kernel of attention: layers with a window, and those with another mixer than "
+    "heads, are predicted with one"
+)
 PLAIN = ("bf16", "fp16", "fp32")
 UNINHERITED = (
     "trained in {}; the checkpoint, which others run, is in {}: precision.recipe (--dtype) chooses"

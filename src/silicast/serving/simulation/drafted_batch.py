@@ -152,11 +152,7 @@ def _with_acceptance(error: ErrorFactors, log_sd: float) -> ErrorFactors:
 
 
 def _with_drafter(
-    memory: MemoryUse,
-    drafting: Drafting,
-    input_lens: Sequence[int],
-    output_len: int,
-    cached: int,
+    memory: MemoryUse, drafting: Drafting, input_lens: Sequence[int], output_len: int, cached: int
 ) -> MemoryUse:
     """The batch's memory with the drafter's weights and cache."""
     if drafting.drafter is None:

@@ -66,7 +66,7 @@ def test_passes_of_a_drafter_are_its_decode_steps() -> None:
 
 
 def test_memory_holds_the_drafter() -> None:
-    """Llama 3.2 1B has 1.236e9 parameters of 16 bits and a cache of 16 layers x 2 x 512 x 2 bytes."""
+    """Llama 3.2 1B: 1.236e9 parameters of 16 bits, a cache of 16 layers x 2 x 512 x 2 bytes."""
     plain = predicted()
     drafted = predicted({"method": "draft", "draft": "Llama-3.2-1B", "k": 3, "acceptance": 0.5})
     of = [answer.why["memory_gb"] for answer in (plain, drafted)]

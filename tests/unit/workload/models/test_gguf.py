@@ -187,7 +187,8 @@ def test_llama_cpp_splits_models_by_layers_alone() -> None:
     spec["workload"] = {"batch": 1, "input_len": 64, "output_len": 8}
     with pytest.raises(SilicastError, match="by layers") as caught:
         silicast.predict({**spec, "parallel": {"tp": 2}})
-    assert (caught.value.field, caught.value.hint) == ("parallel.tp", "state pp = 2, or engine.options.split_mode = row")
+    assert caught.value.field == "parallel.tp"
+    assert caught.value.hint == "state pp = 2, or engine.options.split_mode = row"
     alone = silicast.predict(spec)
     assert any("or pp = 2" in each for each in alone.warnings)
     split = silicast.predict({**spec, "parallel": {"pp": 2}})

@@ -13,7 +13,6 @@ from silicast.hardware.device import Device
 from silicast.hardware.platforms import listed, runs_on
 from silicast.scenario.answer import Answer, answer
 from silicast.scenario.answerer import Answerer, ignored, refuse_unmodelled, register
-from silicast.scenario.answers.inference.answerer import by_names
 from silicast.scenario.answers.fits.candidates import (
     WIDE_BITS,
     FittingPair,
@@ -27,6 +26,7 @@ from silicast.scenario.answers.fits.candidates import (
     quickest_token_s,
 )
 from silicast.scenario.answers.fits.training_fits import training_ways
+from silicast.scenario.answers.inference.answerer import by_names
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolve import device_of, engine_of, evidence_of, model_of
 from silicast.scenario.workloads import FitsWorkload

@@ -451,7 +451,7 @@ def _answer(
 
 
 BY_NAME = (
-    "weights are those of llama.cpp's own {0}: publishers' files of that name take {1} % less to "
+    "weights by the usual rules of {0}: publishers' files of that name take {1} % less to "
     "{2} % more (--model FILE.gguf reads one)"
 )
 
