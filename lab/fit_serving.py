@@ -5,14 +5,13 @@
 Runs of the train pairs of suite ``serving`` are predicted with the intervals that errors of steps
 give. Launch settings and clients that nobody states move a first token further than a later one,
 so each has one log sd of its own, added in quadrature. They are the same for all runs of a campaign
-(one release of an engine, one model, one device), so that runs of one tell little of the next: nine
-of ten runs of every campaign are inside.
+(one release of an engine, one model, one device), so that runs of one tell little of the next, and
+who asks has a campaign of his own: nine of ten runs of a campaign drawn at random are inside, where
+each campaign of five runs and more counts alike.
 
-The rows are few engines, devices and models, and choices were made on them: less is inside of
-others. How much less is measured by leaving them out. Each engine, each device and each model is
-left out in turn: nine of ten of their rows are at most so many times as far off as the intervals of
-the others say, with equal weight for the three ways. All errors count as so many times longer.
-Card: what is inside of each that is left out. Writes ``catalog/physics/serving.json``.
+Runs whose clients waited behind a limit that is not recorded are left out: by Little's law fewer
+than half of them ran at once, where nothing that is known keeps any waiting. Card: what is inside
+of an engine, a device and a model that are left out. Writes ``catalog/physics/serving.json``.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 
 from lab import fitting
 from lab.fitter import Body, Fitter
-from lab.scorecard.model_suite import Case, answers_of
+from lab.scorecard.model_suite import Believed, Case, answers_of
 from lab.scorecard.silicon_runs import PEER, TABLE
 from lab.scorecard.suites.serving import BLOCK, answer, cases
 from silicast.core.prediction import Z90
@@ -34,30 +33,51 @@ from silicast.scenario.answers.serving.simulated import PHYSICS, beyond_steps
 
 LATENCIES = {"ttft": "ttft_mean_ms", "tpot": "tpot_mean_ms"}
 INSIDE = 0.9
-MOST = 2.0
-LEAST = 20
+LEAST = 5
 """Runs that make a campaign count."""
+FEW, MOST_CLIENTS = 0.5, 0.9
+"""Clients that ran at once, measured and predicted, of a run behind an unknown limit; shares."""
 GROUPS = ("engine", "device", "model")
 """What is left out in turn."""
 Names = NDArray[np.str_]
+Answers = Mapping[str, Believed]
 Rows = dict[str, tuple[fitting.F, fitting.F, Names]]
 """Latency -> log of measured over predicted, log sd of the prediction without this fit's, and the
 engine, device, model and campaign of each, shape (rows, 4)."""
 
 
 def spread(away: fitting.F, current: fitting.F, campaigns: Names) -> float:
-    """The least log sd, in quadrature with each row's own, that leaves :data:`INSIDE` of the rows
-    of every campaign inside.
+    """The least log sd, in quadrature with each row's own, that leaves :data:`INSIDE` of the runs
+    of a campaign drawn at random inside; of all runs where no campaign has :data:`LEAST`.
 
-    >>> away = Z90 * np.array([0.1] * 20 + [0.3] * 20)
-    >>> names = np.array(["one"] * 20 + ["other"] * 20)
+    >>> away = Z90 * np.array([0.1] * 95 + [0.3] * 5)
+    >>> names = np.array(["one"] * 95 + ["other"] * 5)
     >>> round(spread(away, 0.0 * away, names), 3), round(spread(away, 0.1 + 0.0 * away, names), 3)
     (0.3, 0.283)
+    >>> round(spread(away, 0.0 * away, np.array(["one"] * 100)), 3)
+    0.1
     """
     needed = np.sqrt(np.maximum((away / Z90) ** 2 - current**2, 0.0))
-    names, counts = np.unique(campaigns, return_counts=True)
-    each = [np.quantile(needed[campaigns == name], INSIDE) for name in names[counts >= LEAST]]
-    return float(min(max(each, default=np.quantile(needed, INSIDE)), MOST))
+    _, which, counts = np.unique(campaigns, return_inverse=True, return_counts=True)
+    weights = np.where(counts >= LEAST, 1.0 / counts, 0.0)[which]
+    weights = weights if weights.any() else np.ones(len(away))
+    order = np.argsort(needed)
+    running = np.cumsum(weights[order]) / weights.sum()
+    return float(needed[order][np.searchsorted(running, INSIDE - 1e-9)])
+
+
+def waited(case: Case, answer: Answers) -> bool:
+    """Whether clients waited behind a limit that nothing tells of: of N clients R run, where a
+    first token waits for (N - R) / R answers.
+    """
+    tokens = float(np.mean(case.scenario["workload"]["output_len"])) - 1.0
+    ran = []
+    for ttft, tpot in (
+        (case.measured["ttft_mean_ms"], case.measured["tpot_mean_ms"]),
+        (answer["ttft_mean_ms"][0], answer["tpot_mean_ms"][0]),
+    ):
+        ran.append(tokens * tpot / (ttft + tokens * tpot))
+    return ran[0] < FEW and ran[1] >= MOST_CLIENTS
 
 
 def inside(away: fitting.F, current: fitting.F, log_sd: float) -> float:
@@ -79,31 +99,6 @@ def left_out(
     return groups
 
 
-def longer(away: fitting.F, current: fitting.F, names: Names) -> float:
-    """How many times as far off rows of groups that are left out are as the intervals of the others
-    say, at :data:`INSIDE` of the rows; 1 where they are no further off.
-
-    >>> away = Z90 * np.repeat([0.1, 0.2], 50)
-    >>> names = np.array([["one", "here", "small", "a"]] * 50 + [["two", "there", "big", "b"]] * 50)
-    >>> round(longer(away, 0.0 * away, names), 2)
-    2.0
-    """
-    ratios, weights = [], []
-    groups = left_out(away, current, names)
-    for kind in GROUPS:
-        mine = [group for name, group in groups.items() if name.startswith(f"{kind} ")]
-        count = sum(int(rows.sum()) for rows, _ in mine)
-        for rows, log_sd in mine:
-            ratios.append(np.abs(away[rows]) / (Z90 * np.hypot(current[rows], log_sd)))
-            weights.append(np.full(int(rows.sum()), 1.0 / count))
-    if not ratios:
-        return 1.0
-    every, shares = np.concatenate(ratios), np.concatenate(weights)
-    order = np.argsort(every)
-    running = np.cumsum(shares[order]) / shares.sum()
-    return max(float(every[order][np.searchsorted(running, INSIDE)]), 1.0)
-
-
 class ServingErrors(Fitter[Rows]):
     """Errors of serving latencies beyond their steps."""
 
@@ -119,7 +114,11 @@ class ServingErrors(Fitter[Rows]):
         answers, shipped = answers_of(chosen, answer, BLOCK), beyond_steps()
         rows: Rows = {}
         for name, metric in LATENCIES.items():
-            known = [(c, a) for c, a in zip(chosen, answers, strict=True) if a]
+            known = [
+                (case, each)
+                for case, each in zip(chosen, answers, strict=True)
+                if each and not waited(case, each)
+            ]
             pairs = [(case.measured[metric], *each[metric][:3]) for case, each in known]
             measured, estimate, low, high = np.array(pairs).T
             width = np.log(high / low) / (2.0 * Z90)
@@ -130,7 +129,7 @@ class ServingErrors(Fitter[Rows]):
 
     def fit(self, rows: Rows) -> Body:
         constants = {
-            f"{name}_log_sd": spread(longer(away, current, names) * away, current, names[:, -1])
+            f"{name}_log_sd": spread(away, current, names[:, -1])
             for name, (away, current, names) in rows.items()
         }
         return fitting.body(fitting.rounded(constants), {})
@@ -138,10 +137,10 @@ class ServingErrors(Fitter[Rows]):
     def scores(self, rows: Rows, body: Body) -> Mapping[str, Any]:
         scores = {}
         for name, (away, current, names) in rows.items():
-            times = longer(away, current, names)
             scores[name] = (
                 fitting.percent(-away, "rows", "mape", "median", "bias", "log_sd")
-                | {"inside_before_pct": inside(away, current, 0.0), "longer": round(times, 3)}
+                | {"inside_before_pct": inside(away, current, 0.0)}
+                | {"inside_pct": inside(away, current, body["default"][f"{name}_log_sd"])}
                 | {
                     f"{group}_left_out_pct": inside(away[its], current[its], log_sd)
                     for group, (its, log_sd) in left_out(away, current, names).items()

@@ -126,7 +126,7 @@ WHOLE = [
     ("d.csv", s.NCU_DETAILS), ("e.csv", s.NSYS_TRACE), ("f.csv", s.NSYS_SUM),
     ("l.json", json.dumps(s.guidellm({"type_": "concurrent", "streams": 8}))),
     ("k.csv", "op,m,n,k,latency_us\ngemm,8,8,8,5\n"), ("m.md", s.LLAMA_BENCH),
-    ("o.log", s.STEPS), ("p.txt", s.ONE_BATCH),
+    ("o.log", s.STEPS), ("p.txt", s.ONE_BATCH), ("q.txt", s.BATCH_LATENCY),
     *((f"{tool}.txt", text) for tool, text in s.OFFLINE.items()),
 ]  # fmt: skip
 

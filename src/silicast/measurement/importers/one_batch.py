@@ -1,8 +1,9 @@
-"""``python -m sglang.bench_one_batch``: its JSON Lines and what it prints, as runs of inference.
+"""Tests of one static batch without a server, as runs of inference.
 
-Latencies are of one static batch without a server: the prefill, the median decode step, and the sum
-of the prefill and all steps. What is printed states the tokens through rates: of prompts the
-prefill's, of all tokens the total's. Warm-up passes before ``Benchmark ...`` do not count.
+``python -m sglang.bench_one_batch``: the prefill, the median decode step, and the sum of the
+prefill and all steps. What is printed states the tokens through rates: of prompts the prefill's, of
+all tokens the total's. Warm-up passes before ``Benchmark ...`` do not count. ``vllm bench
+latency``: the mean of the whole batch, whose sizes nothing states.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
 
+from silicast.core.errors import SilicastError
 from silicast.formats.source import Source
 from silicast.measurement.importers.importer import FileReading, Importer, Options, session_of
 from silicast.measurement.records.records import Columns, Protocol, RunRow
@@ -25,6 +27,9 @@ _STEP = re.compile(rf"Decode \d+\. Batch size: (?P<batch>\d{{1,9}}), {_TIME}")
 _MEDIAN = re.compile(rf"Decode\. +median {_TIME}")
 _TOTAL = re.compile(rf"Total\. {_TIME}")
 _COUNTED = "Benchmark ..."
+_MEAN = re.compile(rf"Avg latency: (?P<s>{_REAL}) seconds")
+_DEFAULTS = {"batch": 8, "input_len": 32, "output_len": 128}
+"""Sizes of ``vllm bench latency`` where its command states none (vllm 0.19.0)."""
 LONGEST_S = 86400.0
 
 
@@ -62,7 +67,56 @@ class OneBatch(Importer):
             source, options, self.name, Protocol(timer="perf_counter", launch="graph")
         )
         options = Options(session.device, options.fields, session.id)
-        return FileReading(session, tuple(_run(test, source, options) for test in tests))
+        return FileReading(session, tuple(_run(test, source, options, "sglang") for test in tests))
+
+
+@final
+class BatchLatency(Importer):
+    """What ``vllm bench latency`` writes and prints."""
+
+    name = "vllm-latency"
+    reads = "vllm bench latency: its JSON, or what it prints"
+
+    def recognises(self, source: Source) -> bool:
+        if source.is_json:
+            return source.holds('"avg_latency"', '"latencies"')
+        return source.holds("Avg latency:", "% percentile latency:")
+
+    def read(self, source: Source, options: Options) -> FileReading:
+        stated = [name for name in _DEFAULTS if f"workload.{name}" in options.fields]
+        assumed = ", ".join(f"workload.{n} = {_DEFAULTS[n]}" for n in _DEFAULTS if n not in stated)
+        notes = [f"the file holds no sizes: the tool's defaults are taken, {assumed} (--set)"]
+        session = session_of(
+            source,
+            options,
+            self.name,
+            Protocol(timer="perf_counter", launch="graph"),
+            notes=() if len(stated) == len(_DEFAULTS) else tuple(notes),
+        )
+        options = Options(session.device, options.fields, session.id)
+        means = (_written_means if source.is_json else _printed_means)(source)
+        tests = [BatchTest(**_DEFAULTS, prefill_s=0, step_s=0, total_s=s, line=n) for n, s in means]
+        if not tests:
+            raise source.error("holds no latency of a batch", "Avg latency", "was it cut off?")
+        return FileReading(session, tuple(_run(test, source, options, "vllm") for test in tests))
+
+
+def _written_means(source: Source) -> Iterator[tuple[int, float]]:
+    for number, each in source.objects():
+        mean = each.get("avg_latency")
+        if isinstance(mean, bool) or not isinstance(mean, int | float) or not mean > 0.0:
+            raise SilicastError(
+                f"row {number}: expected seconds above 0, found {mean!r:.20}",
+                file=str(source.path),
+                field="avg_latency",
+            )
+        yield number, float(mean)
+
+
+def _printed_means(source: Source) -> Iterator[tuple[int, float]]:
+    for number, line in enumerate(source.text().splitlines(), 1):
+        if match := _MEAN.search(line):
+            yield number, float(match["s"])
 
 
 def _written(source: Source) -> Iterator[BatchTest]:
@@ -108,7 +162,7 @@ def _printed(source: Source) -> Iterator[BatchTest]:
             )
 
 
-def _run(test: BatchTest, source: Source, options: Options) -> RunRow:
+def _run(test: BatchTest, source: Source, options: Options, engine: str) -> RunRow:
     times = {"prefill_ms": test.prefill_s, "decode_step_ms": test.step_s, "total_ms": test.total_s}
     for name, seconds in times.items():
         if not 0.0 <= seconds < LONGEST_S:
@@ -117,7 +171,7 @@ def _run(test: BatchTest, source: Source, options: Options) -> RunRow:
         "format": 1,
         "task": "inference",
         "device": options.device,
-        "engine": {"name": "sglang"},
+        "engine": {"name": engine},
         "workload": {
             "batch": test.batch,
             "input_len": test.input_len,
@@ -131,5 +185,5 @@ def _run(test: BatchTest, source: Source, options: Options) -> RunRow:
     metrics = {name: seconds * 1e3 for name, seconds in times.items() if seconds > 0.0}
     if test.output_len < 2:
         metrics.pop("decode_step_ms", None)
-    label = f"batch {test.batch}, {test.input_len} in, {test.output_len} out"
+    label = "batch {batch}, {input_len} in, {output_len} out".format(**scenario["workload"])
     return RunRow(options.session, scenario, metrics, name=label, row=test.line)

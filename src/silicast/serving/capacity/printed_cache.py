@@ -45,9 +45,14 @@ class PrintedCache:
     parts: dict[str, float]
     unsure_gib: float
 
+    @property
+    def unsure_share(self) -> float:
+        """Of the cache, by which 90 % of devices are above or below."""
+        return min(self.unsure_gib / self.gib, 1.0) if self.gib else 0.0
+
     def beliefs(self) -> dict[str, Quantity]:
         """The metrics that answers state."""
-        share = min(self.unsure_gib / self.gib, 1.0) if self.gib else 0.0
+        share = self.unsure_share
         values = {"kv_cache_tokens": float(self.tokens), "kv_cache_concurrency": self.concurrency}
         return {
             name: Quantity(value, value * (1.0 - share), value * (1.0 + share))

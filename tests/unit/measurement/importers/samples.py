@@ -256,6 +256,12 @@ Median TPOT (ms):                        7.50
 P99 TPOT (ms):                           8.50
 ==================================================
 """
+BATCH_LATENCY = """\
+Avg latency: 1.25 seconds
+10% percentile latency: 1.2 seconds
+50% percentile latency: 1.25 seconds
+99% percentile latency: 1.5 seconds
+"""
 OFFLINE = {
     "vllm-throughput": """\
 Throughput: 20.00 requests/s, 12,800.00 total tokens/s, 2560.00 output tokens/s

@@ -73,3 +73,26 @@ def test_the_model_has_to_be_stated(tmp_path: Path) -> None:
     path = s.written(tmp_path, "x", "\n".join(printed(1, 64, 7, 0.1, 0.01)))
     with pytest.raises(SilicastError, match=r"model: is not in the file"):
         read(path, NAME, "h100")
+
+
+@pytest.mark.parametrize(
+    "text", [s.BATCH_LATENCY, '{"avg_latency": 1.25, "latencies": [1.2, 1.3], "percentiles": {}}']
+)
+def test_the_latency_of_a_batch_under_vllm(tmp_path: Path, text: str) -> None:
+    path = s.written(tmp_path, "x.json" if text[0] == "{" else "x", text)
+    reading = read(path, "vllm-latency", "h100", **MODEL, workload__input_len=512)
+    (row,) = reading.records
+    assert isinstance(row, RunRow)
+    assert row.metrics == {"total_ms": 1250.0}
+    assert row.name == "batch 8, 512 in, 128 out"
+    assert row.scenario["engine"] == {"name": "vllm"}
+    assert row.scenario["workload"] == {"batch": 8, "input_len": 512, "output_len": 128}
+    (note,) = reading.session.notes
+    assert "workload.batch = 8, workload.output_len = 128" in note
+
+
+def test_a_latency_that_is_no_number_is_named(tmp_path: Path) -> None:
+    path = s.written(tmp_path, "x.json", '{"avg_latency": "fast", "latencies": []}')
+    with pytest.raises(SilicastError) as caught:
+        read(path, "vllm-latency", "h100", **MODEL)
+    assert caught.value.field == "avg_latency"

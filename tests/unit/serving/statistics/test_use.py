@@ -11,6 +11,7 @@ import pytest
 import silicast
 from silicast.composition.engines.engine import find_engine
 from silicast.composition.passes.deployment import Deployment
+from silicast.core.prediction import Z90
 from silicast.hardware.catalog import find_device
 from silicast.scenario.answers.serving.answerer import prepared
 from silicast.scenario.decode import decode
@@ -121,6 +122,46 @@ def test_a_first_token_behind_a_full_cache_moves_with_its_room() -> None:
     assert 1.2 < leverage < 2.5  # two thirds of an answer's time are waited for
     assert np.log(first / later) == pytest.approx(leverage * np.log(1.08), rel=0.25)
     assert room_leverage(*ample) == 0.0
+
+
+def test_a_cache_of_unsure_size_makes_first_tokens_behind_it_unsure() -> None:
+    """A server that leaves 2.9 GiB for its cache, by an estimate of what it sets aside that is off
+    by 0.9: the same cache, stated, has only the error of steps and of clients.
+    """
+
+    def answered(**options: int) -> Any:
+        scenario = {
+            "task": "serving",
+            "device": "rtx3090",
+            "model": "Llama-3.1-8B",
+            "engine": {
+                "name": "vllm",
+                "version": "0.6.4",
+                "options": {"max_num_batched_tokens": 29000} | options,
+            },
+            "workload": {
+                "requests": 192,
+                "input_len": 768,
+                "output_len": 128,
+                "arrival": {"kind": "closed", "concurrency": 64},
+            },
+        }
+        task = prepared(decode(scenario))
+        return task.answer(), task.served
+
+    (left, served), (stated, _) = answered(), answered(num_gpu_blocks=1483)
+    cache = left.metrics["kv_cache_tokens"]
+    unsure = (cache.p95 / cache.estimate - 1.0) / Z90
+    leverage = room_leverage(served.simulate(served.fleet.specs), served.spec)
+    assert cache.estimate == 1483 * 16
+    assert leverage > 0.5
+    assert unsure > 0.1
+    widths = [
+        np.log(each.metrics["ttft_mean_ms"].p95 / each.metrics["ttft_mean_ms"].estimate) / Z90
+        for each in (left, stated)
+    ]
+    further = np.sqrt(widths[0] ** 2 - widths[1] ** 2)
+    assert further == pytest.approx(leverage * unsure, rel=0.1)
 
 
 def test_parts_of_the_first_token_by_hand() -> None:

@@ -14,6 +14,7 @@ from silicast.composition.prices.stepper import Pace
 from silicast.composition.step.step import step_model
 from silicast.composition.timeline.breakdown import Breakdown
 from silicast.core.prediction import (
+    Z90,
     ErrorFactors,
     Part,
     Prediction,
@@ -29,6 +30,7 @@ from silicast.scenario.answer import Answer, answer, coverage_of, uncertainty_of
 from silicast.scenario.answers.serving.bounds import latency_bounds, pass_prices_of
 from silicast.scenario.resolving.deployments import description
 from silicast.scenario.resolving.measured import calibrated_by
+from silicast.serving.capacity.printed_cache import printed_cache
 from silicast.serving.simulation.adapters import AdaptedPrices
 from silicast.serving.simulation.drafting import SpeculativePrices
 from silicast.serving.simulation.event_loop import ReplicaSpec
@@ -127,8 +129,11 @@ class Simulated:
         host_log_sd = server.log_sd if server is not None else 0.0
         beyond, spec = beyond_steps(), self._fleet.entry.spec
         if server and not server.blocks and waits_for_answers(self.records):
-            room = 0.0 if spec.policy.one_pass else room_leverage(self.records, spec)
-            beyond["ttft"] = math.hypot(beyond["ttft"], server.room_log_sd * room)
+            leverage = 0.0 if spec.policy.one_pass else room_leverage(self.records, spec)
+            if leverage:
+                cache = printed_cache(self._fleet.entry.deployment, spec.limits, spec.layout)
+                room_log_sd = max(server.room_log_sd, cache.unsure_share / Z90)
+                beyond["ttft"] = math.hypot(beyond["ttft"], room_log_sd * leverage)
         return PaceError(errors, self._weights, host_log_sd, beyond)
 
     @property
