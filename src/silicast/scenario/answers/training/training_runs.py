@@ -318,13 +318,24 @@ class PreparedTraining:
             return again(self.rank, self.recompute), self.again_share
         usable = deployment.device.dram.capacity_bytes * deployment.engine.memory.usable_fraction
         items = []
-        for each in LEAST_FIRST:
+        for each in (*LEAST_FIRST[:-1], *_modules(deployment), LEAST_FIRST[-1]):
             rank = again(self.rank, each)
             items.append(rank_memory(rank, micro_batches, self.optimizer, bits))
             if each != "full" and items[-1].total.max() <= usable:
                 return rank, 1.0
         layers = max(deployment.model.layers // plan.pp, 1)
         return rank, min(least_share(items[0], items[-1], usable, layers), 1.0)
+
+
+def _modules(deployment: Deployment) -> tuple[Recompute, ...]:
+    """Modules that a library runs again before whole layers where there are experts: ways up from a
+    latent, the experts' activation, norms (recipes of Megatron-Bridge).
+    """
+    model = deployment.model
+    if model.moe is None or not deployment.engine.fused_layers:
+        return ()
+    names = ("mla_up_proj", "moe_act", "layernorm")[model.mla is None :]
+    return tuple(f"selective:{'+'.join(names[:count])}" for count in range(1, len(names) + 1))
 
 
 def again(rank: Rank, recompute: Recompute) -> Rank:
