@@ -370,7 +370,7 @@ def prepared(scenario: Scenario, work: TrainingWorkload) -> PreparedTraining:
     work, lengths = with_lengths(work, scenario.raw.seed or 0, 2 * context if context > 1 else 1)
     plan, of_plan = training_plan_of(scenario, deployment.model, deployment.engine)
     deployment, predicting = _predicting(_routed(deployment, work), work)
-    of_plan += predicting
+    warnings += predicting
     warnings += of_plan + _checked(deployment, work)
     if scenario.raw.lora is not None and work.task not in WITH_ADAPTERS:
         warnings.append(UNUSED_ADAPTERS.format(work.task))
