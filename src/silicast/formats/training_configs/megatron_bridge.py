@@ -119,7 +119,9 @@ def library_recipes() -> Mapping[str, Mapping[str, Any]]:
                 recipe[section] = {**recipe.get(section, {}), **values}
             elif section != "hf":
                 recipe[section] = values
-        model = {CALLED: "from_hf_pretrained", GIVEN: [stated["hf"]]}
+        model: dict[str, Any] = {CALLED: "from_hf_pretrained", GIVEN: [stated["hf"]]}
+        if "expert_model_parallel_size" in stated.get("model", {}):
+            model["expert_tensor_parallel_size"] = 1  # in all recipes, where Megatron takes tp
         recipes[name] = recipe | {"model": {**model, **recipe.get("model", {})}}
     return recipes
 

@@ -13,8 +13,10 @@ from silicast.formats.training_configs.reader import Stated
 
 NAMES = (CALLED, GIVEN, "_target_")
 """Of a table of a call, what is no keyword."""
-OF_NO_EFFECT = ("`torch.", "`F.", "`partial", "`init", "`AttnBackend")
-"""Beginnings of values that no step's size depends on."""
+OF_NO_EFFECT = ("`torch.", "`F.", "`partial", "`init", "`AttnBackend", "`userbuffers")
+"""Beginnings of values that no step's size depends on; tables of user buffers say how an overlap
+that is stated beside them is set up.
+"""
 
 
 def chosen_recipe(

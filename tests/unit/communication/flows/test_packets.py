@@ -8,7 +8,14 @@ from dataclasses import replace
 import pytest
 
 from silicast.communication.flows.groups import Groups
-from silicast.communication.flows.packets import ONE_WAY_S, SLOWER, WINDOW, packet_effects, widened
+from silicast.communication.flows.packets import (
+    ONE_WAY_S,
+    SLOWER,
+    WINDOW,
+    effects_by_rates,
+    packet_effects,
+    widened,
+)
 from silicast.communication.topology import Topology
 from silicast.core.prediction import Quantity
 from silicast.hardware.catalog import find_device
@@ -73,6 +80,18 @@ def test_too_many_messages_go_by_the_rates_of_links() -> None:
     none = packet_effects("all_to_all", 1e9, level, Groups(1, 2048))
     assert none is not None
     assert none.reasons == ()
+
+
+def test_uplinks_matter_by_their_rate_where_messages_are_not_counted() -> None:
+    """Four adapters below an uplink of a quarter of them, or of all; of TCP one that is broader
+    than an adapter spreads packets.
+    """
+    narrow, level = (effects_by_rates(under(times)) for times in (4.0, 1.0))
+    assert narrow is not None
+    assert level is not None
+    assert (narrow.uplinks, narrow.spread, narrow.tcp) == (1.0, False, True)
+    assert (level.uplinks, level.spread) == (0.0, True)
+    assert effects_by_rates(HOSTS) is None
 
 
 def test_nothing_leaves_a_node() -> None:

@@ -124,3 +124,78 @@ def test_graphs_of_parts_of_layers_leave_experts_to_the_host() -> None:
 @pytest.mark.parametrize("word", ["experts", "moe_a2a"])
 def test_words_for_the_overlap_of_experts(word: str) -> None:
     assert run(decode(stated(SHARED, {word: True}))) is not None
+
+
+def launched(recipe: str, model: str = "Mixtral-8x7B") -> dict[str, tuple[float, float]]:
+    """Launches and calls of each node of a layer."""
+    scenario = {**stated(model), "device": "B200", "precision": {"recipe": recipe}}
+    many = run_of(decode(scenario)).many
+    assert many is not None
+    graph = many.passes[0].model.graph
+    return {
+        node.name: (launches, calls)
+        for node, launches, calls in zip(graph.nodes, graph.launches, graph.calls, strict=True)
+    }
+
+
+@pytest.mark.parametrize(
+    ("recipe", "before", "beside"), [("bf16", 0, 0), ("fp8", 3, 0), ("mxfp8", 1, 2)]
+)
+def test_a_product_in_few_bits_is_quantised_in_calls_of_its_own(
+    recipe: str, before: int, beside: int
+) -> None:
+    """Its input forward, and once for both gradients; one expert has two products."""
+    counted = launched(recipe)
+    calls = 2 if before else 1
+    for name in ("o", "o_grad_input"):
+        assert counted[name] == (1 + before + beside, calls)
+    assert counted["o_grad_weight"] == (1 + beside, 1)
+    assert counted["router"] == (1, 1), "it stays in 16 bits"
+    for name in ("experts_routed", "experts_routed_grad_input"):
+        assert counted[name] == (2 * (1 + before + beside), 1)
+    assert counted["experts_routed_grad_weight"] == (2 * (1 + beside), 2)
+
+
+def test_tokens_that_a_kernel_brought_are_sorted_where_it_does_not() -> None:
+    """Read once and written once an expert, and the other way around, forward and backward: two
+    experts a token of 4,096 numbers in 16 bits, 8,192 tokens.
+    """
+    moved = {}
+    for device in ("H100", "B200"):
+        many = run_of(
+            decode({**stated("Mixtral-8x7B", dispatcher="kernel"), "device": device})
+        ).many
+        assert many is not None
+        moved[device] = {
+            node.name: tuple(dict(node.op.dims).get(n) for n in ("read_bytes", "written_bytes"))
+            for node in many.passes[0].model.graph.nodes
+            if "permute" in node.name
+        }
+    token = 8192 * 4096 * 2
+    assert moved["B200"] == {}
+    assert moved["H100"] == {
+        "experts_permute": (token, 2 * token),
+        "experts_unpermute": (2 * token, token),
+        "experts_permute_grad_input": (2 * token, token),
+        "experts_unpermute_grad_input": (token, 2 * token),
+    }
+
+
+def test_single_modules_run_again_before_whole_layers() -> None:
+    """Where nothing fits without, the first that fits; of one that fits, none."""
+    scenario: dict[str, Any] = {
+        "task": "training", "device": "B200", "model": "deepseek-v3", "engine": "megatron-bridge",
+        "precision": {"recipe": "mxfp8"}, "cluster": {"gpus": 256},
+        "parallel": {"pp": 8, "ep": 32, "virtual_stages": 2, "etp": 1},
+        "workload": {"seq_len": 4096, "micro_batch": 1, "global_batch": 4096},
+    }  # fmt: skip
+    least = run_of(decode(scenario))
+    assert least.recompute == "selective:mla_up_proj"
+    again = [
+        run_of(decode({**scenario, "workload": {**scenario["workload"], "recompute": name}}))
+        for name in ("none", "selective:mla_up_proj", "full")
+    ]
+    excess = [each.memory.parts["excess"] for each in again]
+    assert excess[0] > 0.0 == excess[1] == excess[2]
+    assert [each.step.seconds for each in again] == sorted(each.step.seconds for each in again)
+    assert least.step.seconds == again[1].step.seconds

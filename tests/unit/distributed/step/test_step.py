@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import silicast
 from silicast.composition.engines.engine import find_engine
 from silicast.composition.passes.deployment import Deployment
 from silicast.composition.passes.training_step import Batch, predict_training_step
@@ -387,3 +388,27 @@ def test_steps_with_context_ranks_are_less_certain() -> None:
     assert spread > 0.0
     assert "switches" not in alone
     assert shared["switches"] == pytest.approx(spread)
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+@pytest.mark.parametrize("tp", [1, 2])
+def test_dropout_of_scores_costs_time_where_no_kernel_holds_it(tp: int, recompute: str) -> None:
+    """A pass over the scores forward, again where they are made again, and backward: less than
+    what the scores themselves take, which ten passes and more do.
+    """
+
+    def seconds(attention: str, *, dropout: bool) -> float:
+        scenario = {
+            "task": "training", "device": "A100-80GB", "model": "gpt2-medium",
+            "engine": {"name": "megatron", "options": {"attention": attention, "dropout": dropout}},
+            "cluster": {"gpus": 2}, "parallel": {"tp": tp, "dp": 2 // tp},
+            "workload": {"seq_len": 1024, "micro_batch": 8, "global_batch": 32,
+                         "recompute": recompute},
+        }  # fmt: skip
+        return silicast.predict(scenario).answer.metrics["step_time_s"].estimate
+
+    with_masks, without = (seconds("math", dropout=each) for each in (True, False))
+    assert without < with_masks < 1.5 * without
+    fused = [seconds("fused", dropout=each) for each in (True, False)]
+    assert fused[0] == fused[1]
+    assert with_masks - without < without - fused[0]

@@ -9,12 +9,7 @@ import numpy as np
 
 from silicast.communication.collective import CollectiveTimes, collective_times
 from silicast.communication.flows.groups import GroupContention, Groups, sharing_of
-from silicast.communication.flows.packets import (
-    PacketEffects,
-    effects_by_rates,
-    packet_effects,
-    widened,
-)
+from silicast.communication.flows.packets import PacketEffects, packet_effects, widened
 from silicast.communication.topology import Topology
 from silicast.composition.engines.engine import Engine
 from silicast.composition.step.pipes import pipe_parts
@@ -137,9 +132,11 @@ def _packets(
     if not estimate_s or (groups.count == 1 and every.uplink is None):
         return None
     if every.gpus % every.local:
-        effects = effects_by_rates(every)
-    else:
-        effects = packet_effects(work.op, work.bytes, every, groups)
+        if groups.count > 1:
+            return None
+        filled = every.nodes * every.gpus_per_node  # one that fills its nodes, of about as many
+        every, groups = replace(every, gpus=filled), Groups(1, filled)
+    effects = packet_effects(work.op, work.bytes, every, groups)
     return effects if effects is not None and effects.reasons else None
 
 

@@ -318,13 +318,24 @@ class PreparedTraining:
             return again(self.rank, self.recompute), self.again_share
         usable = deployment.device.dram.capacity_bytes * deployment.engine.memory.usable_fraction
         items = []
-        for each in LEAST_FIRST:
+        for each in (*LEAST_FIRST[:-1], *_modules(deployment), LEAST_FIRST[-1]):
             rank = again(self.rank, each)
             items.append(rank_memory(rank, micro_batches, self.optimizer, bits))
             if each != "full" and items[-1].total.max() <= usable:
                 return rank, 1.0
         layers = max(deployment.model.layers // plan.pp, 1)
         return rank, min(least_share(items[0], items[-1], usable, layers), 1.0)
+
+
+def _modules(deployment: Deployment) -> tuple[Recompute, ...]:
+    """Modules that a library runs again before whole layers where there are experts: ways up from a
+    latent, the experts' activation, norms (recipes of Megatron-Bridge).
+    """
+    model = deployment.model
+    if model.moe is None or not deployment.engine.fused_layers:
+        return ()
+    names = ("mla_up_proj", "moe_act", "layernorm")[model.mla is None :]
+    return tuple(f"selective:{'+'.join(names[:count])}" for count in range(1, len(names) + 1))
 
 
 def again(rank: Rank, recompute: Recompute) -> Rank:
@@ -359,7 +370,7 @@ def prepared(scenario: Scenario, work: TrainingWorkload) -> PreparedTraining:
     work, lengths = with_lengths(work, scenario.raw.seed or 0, 2 * context if context > 1 else 1)
     plan, of_plan = training_plan_of(scenario, deployment.model, deployment.engine)
     deployment, predicting = _predicting(_routed(deployment, work), work)
-    of_plan += predicting
+    warnings += predicting
     warnings += of_plan + _checked(deployment, work)
     if scenario.raw.lora is not None and work.task not in WITH_ADAPTERS:
         warnings.append(UNUSED_ADAPTERS.format(work.task))

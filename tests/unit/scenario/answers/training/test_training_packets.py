@@ -65,3 +65,22 @@ def test_groups_between_ranks_share_a_pods_uplinks() -> None:
     assert both[1] is not None
     assert both[1].domain == 8
     assert both[1].bandwidth_bytes_per_s == pytest.approx(12.5e9)
+
+
+@pytest.mark.parametrize("network", ["infiniband-ndr", ""])
+def test_groups_that_do_not_fill_nodes_widen_as_others_do(network: str) -> None:
+    """60 and 64 devices in pods of 32 at 16:1, where uplinks are the narrowest links."""
+    above = []
+    for gpus in (60, 64):
+        cluster: dict[str, Any] = {"gpus": 64, "oversubscription": 16, "gpus_per_pod": 32}
+        cluster |= {"inter_node": network} if network else {}
+        work = {"op": "all_reduce", "gpus": gpus, "bytes": 10**9}
+        reply = reply_to(
+            {"task": "collective", "device": "H100", "cluster": cluster, "workload": work}
+        )
+        assert isinstance(reply, Answer), reply
+        assert told(reply)
+        latency = reply.metrics["latency_us"]
+        above.append(math.log(latency.p95 / latency.estimate))
+    assert min(above) >= SLOWER
+    assert above[0] == pytest.approx(above[1], rel=0.2)

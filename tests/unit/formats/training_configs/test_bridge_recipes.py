@@ -1,0 +1,62 @@
+"""Recipes over those of Megatron-Bridge's library, as its performance recipes are written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from silicast.core.errors import SilicastError
+from silicast.formats.training_configs.reader import read_training_config
+
+DENSE = """
+from megatron.bridge.perf_recipes.llama.common import userbuffers_bf16_h100_h8192_tp4_mbs1
+from megatron.bridge.recipes.llama import llama3_70b_pretrain_config
+
+
+def llama3_70b_pretrain_64gpu_h100_bf16_config():
+    cfg = llama3_70b_pretrain_config()
+    cfg.model.tensor_model_parallel_size = 4
+    cfg.model.pipeline_model_parallel_size = 4
+    cfg.train.global_batch_size = 128
+    cfg.comm_overlap.tp_comm_overlap = True
+    cfg.comm_overlap.tp_comm_overlap_cfg = userbuffers_bf16_h100_h8192_tp4_mbs1
+    return cfg
+"""
+EXPERTS = """
+from megatron.bridge.recipes.deepseek import deepseek_v3_pretrain_config
+
+
+def deepseek_v3_pretrain_1024gpu_h100_bf16_config():
+    cfg = deepseek_v3_pretrain_config()
+    cfg.model.tensor_model_parallel_size = 2
+    cfg.model.pipeline_model_parallel_size = 8
+    cfg.model.expert_model_parallel_size = 64
+    return cfg
+"""
+
+
+def read(tmp_path: Path, text: str, devices: int) -> dict[str, object]:
+    file = tmp_path / "recipe.py"
+    file.write_text(text)
+    return read_training_config(file, devices=devices)[0]
+
+
+def test_tables_of_user_buffers_do_not_keep_a_recipe_from_being_read(tmp_path: Path) -> None:
+    scenario = read(tmp_path, DENSE, 64)
+    assert scenario["parallel"]["tp"] == 4
+    assert scenario["workload"]["overlap"]["tensor"] is True
+
+
+def test_other_values_that_only_running_it_gives_do(tmp_path: Path) -> None:
+    """A batch of a size that an imported name holds."""
+    text = DENSE.replace("global_batch_size = 128", "global_batch_size = LARGE")
+    with pytest.raises(SilicastError, match="LARGE"):
+        read(tmp_path, text, 64)
+
+
+def test_experts_are_whole_and_further_tokens_are_trained(tmp_path: Path) -> None:
+    """The library's recipes state one tensor rank an expert, where Megatron-LM takes tp."""
+    scenario = read(tmp_path, EXPERTS, 1024)
+    assert scenario["parallel"]["etp"] == 1
+    assert scenario["workload"]["mtp_layers"] == 1
