@@ -13,6 +13,7 @@
 #   make accuracy   run the scorecard's suites that are stale and quick (10 CPU minutes if all are)
 #   make coverage   answer new pairs of model and device; rewrites docs/reference/coverage.md
 #   make core       compile hot modules into silicast-core, install it and test with it (needs a C compiler)
+#   make core-test  compile it aside and test that bits are the same; says so where nothing compiles
 #   make docs       build the documentation site into docs/_build/html
 #   make package    build wheel and sdist into dist/, with a list of what they need (SBOM), audited
 
@@ -32,7 +33,7 @@ export OMP_NUM_THREADS := 1
 # Bytecode is written: without it every process of the tests compiles the package and the tests anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-full nightly mutants lint format record artefacts accuracy coverage core docs package clean
+.PHONY: help demo test test-full nightly mutants lint format record artefacts accuracy coverage core core-test docs package clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -136,6 +137,19 @@ core: $(DEV)
 	$(BIN)/python -m pip install --quiet --no-deps --force-reinstall dist/silicast_core-*.whl
 	$(BIN)/silicast --version
 	SILICAST_CORE=require $(BIN)/python -m pytest -q -m 'not full' tests/unit/core/test_compiled_core.py tests/unit/serving tests/unit/composition/prices tests/property/test_serving_laws.py tests/property/test_serving_queues.py
+
+# Compiler and Cython are not needed for anything else: without them nothing is checked, and said.
+UNCHECKED := echo "make: NOT CHECKED: the compiled core, without
+core-test: $(DEV)
+	@rm -rf build/core-tools build/core-wheel build/core
+	@if ! command -v cc >/dev/null; then $(UNCHECKED) a C compiler" >&2; \
+	elif ! $(BIN)/python -c 'import os, sysconfig, sys; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))'; then $(UNCHECKED) Python.h" >&2; \
+	elif ! $(PIP) --target build/core-tools 'setuptools>=77' 'cython>=3.1,<4'; then $(UNCHECKED) Cython" >&2; \
+	else set -e; \
+	  PYTHONPATH=$(CURDIR)/build/core-tools $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/core-wheel ./core; \
+	  $(PIP) --target build/core --no-deps build/core-wheel/*.whl; \
+	  PYTHONPATH=$(CURDIR)/src:$(CURDIR)/build/core SILICAST_CORE=require $(BIN)/python -m pytest -q tests/unit/core/test_compiled_core.py; \
+	fi
 
 docs: $(DEV)
 	$(BIN)/python -m sphinx -W -q -b html docs docs/_build/html

@@ -3,20 +3,25 @@
     python benchmarks/same_answers.py corpus CORPUS.jsonl [COUNT]    write the corpus
     silicast batch CORPUS.jsonl -o ANSWERS.jsonl                     answer it, with each version
     python benchmarks/same_answers.py compare OLD.jsonl NEW.jsonl    differences by task and op
+    python benchmarks/same_answers.py core [COUNT]                   with the core and without it
 
 The corpus is drawn from fixed seeds, one a scenario, so that any part of it can be made again.
 ``compare`` exits with status 1 if a number, an interval, a tier or a domain differs; texts
-(warnings, errors) are counted apart.
+(warnings, errors) are counted apart. ``core`` answers the corpus twice, with the compiled core and
+without it, and exits with status 1 if any byte differs.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
+import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 COUNT = 5_000
@@ -214,12 +219,35 @@ def compare(old: Path, new: Path) -> int:
     return sum(counts["numbers differ"] for counts in kinds.values())
 
 
+def with_and_without_core(count: int) -> int:
+    """Whether a corpus has the same bytes under the compiled core and in Python; 1 = it has not."""
+    with TemporaryDirectory() as folder:
+        corpus = Path(folder, "corpus.jsonl")
+        write_corpus(corpus, count)
+        answers = []
+        for mode in ("require", "off"):
+            answers.append(Path(folder, f"{mode}.jsonl"))
+            command = [sys.executable, "-m", "silicast", "batch", str(corpus)]
+            environment = {**os.environ, "SILICAST_CORE": mode, "SILICAST_CACHE": ""}
+            subprocess.run([*command, "-o", str(answers[-1])], env=environment, check=False)
+        compare(*answers)
+        one, other = (path.read_bytes() for path in answers)
+    print("the same bytes" if one == other else "bytes differ")
+    return int(one != other)
+
+
+def write_corpus(path: Path, count: int) -> None:
+    lines = [json.dumps(scenario(number)) + "\n" for number in range(count)]
+    path.write_text("".join(lines), encoding="utf-8")
+
+
 def main(arguments: list[str]) -> int:
-    """Runs one of the two commands of the module's docstring."""
+    """Runs one of the commands of the module's docstring."""
+    if arguments[:1] == ["core"] and len(arguments) in (1, 2):
+        return with_and_without_core(int(arguments[1]) if len(arguments) == 2 else COUNT)
     if arguments[:1] == ["corpus"] and len(arguments) in (2, 3):
         count = int(arguments[2]) if len(arguments) == 3 else COUNT
-        lines = [json.dumps(scenario(number)) + "\n" for number in range(count)]
-        Path(arguments[1]).write_text("".join(lines), encoding="utf-8")
+        write_corpus(Path(arguments[1]), count)
         return 0
     if arguments[:1] == ["compare"] and len(arguments) == 3:
         return 1 if compare(Path(arguments[1]), Path(arguments[2])) else 0

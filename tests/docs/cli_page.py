@@ -31,7 +31,7 @@ prints the answer as JSON, whose form is the same for every command that predict
 | environment | meaning |
 |---|---|
 | `SILICAST_CATALOG` | a folder with further `devices/`, `models/`, `engines/` |
-| `SILICAST_CACHE` | a folder for searched mappings (`silicast cache`); empty: none are kept |
+| `SILICAST_CACHE` | a folder for mappings and prices (`silicast cache`); empty: none are kept |
 | `SILICAST_CORE` | `off`: no compiled core; `require`: an error where it does not run |
 | `SILICAST_DATA` | the measured tables, for `validate` |
 | `SILICAST_DEBUG` | show tracebacks |

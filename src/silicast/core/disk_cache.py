@@ -4,8 +4,8 @@ The folder is ``SILICAST_CACHE`` ("" = keep nothing), else ``silicast`` in the u
 caches. A file holds one result under the hash of all that it depends on, and the hash of its key
 and result: one that was damaged, edited or put under another name is computed again. It is written
 under another name and renamed, so that several processes may write. A folder that cannot be written
-keeps nothing (docs/adr/0043). A file begins with a mark; what has none is not of the cache and is
-never removed.
+keeps nothing (docs/adr/0043). A file begins with a mark; what has none, or belongs to another user
+of the machine, is not of the cache: it is neither read nor removed.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ MOST_BYTES = 1 << 20
 """Of one file."""
 MOST_FILES = 20_000
 """Of one kind; the oldest half goes where there are more."""
+MOST_KIND_BYTES = 1 << 28
+"""Of all files of one kind; likewise."""
 
 Cached = TypeVar("Cached", bound=msgspec.Struct)
 
@@ -102,6 +104,8 @@ def cached(kind: str, key: str, type_: type[Cached]) -> Cached | None:
 
 def _unsealed(path: Path) -> bytes | None:
     """The result that a file holds under its name; None = none whose seal is whole."""
+    if not _is_ours(path):
+        return None
     try:
         content = read_bounded(path, MOST_BYTES, "a result")
         sealed = decode_json(content, Sealed) if content.startswith(_MARK) else None
@@ -124,8 +128,10 @@ def store(kind: str, key: str, result: msgspec.Struct) -> None:
         if path.exists() and not path.is_file():
             return  # a pipe would wait for a reader
         encoded = msgspec.json.encode(result)
-        sealed = Sealed(_seal(key, encoded), msgspec.Raw(encoded))
-        write_atomically(path, msgspec.json.encode(sealed))
+        content = msgspec.json.encode(Sealed(_seal(key, encoded), msgspec.Raw(encoded)))
+        if len(content) > MOST_BYTES:
+            return
+        write_atomically(path, content)
         _make_room(folder / kind, key)
 
 
@@ -134,9 +140,10 @@ def _make_room(folder: Path, key: str) -> None:
     if not key.startswith("00"):
         return
     with os.scandir(folder) as entries:
-        files = [(entry.stat().st_mtime, entry.path) for entry in entries]
-    if len(files) > MOST_FILES:
-        for path in (Path(path) for _, path in sorted(files)[: len(files) // 2]):
+        files = [(entry.stat(), entry.path) for entry in entries]
+    if len(files) > MOST_FILES or sum(status.st_size for status, _ in files) > MOST_KIND_BYTES:
+        files.sort(key=lambda file: file[0].st_mtime)
+        for path in (Path(path) for _, path in files[: len(files) // 2]):
             if _ENTRY.fullmatch(path.name) and _is_marked(path):
                 path.unlink(missing_ok=True)
 
@@ -181,12 +188,32 @@ def clear() -> dict[str, KeptKind]:
 
 
 def _is_marked(path: Path) -> bool:
-    """Whether a file says that it is an entry; not where it cannot be read or is gone."""
+    """Whether a file says that it is an entry; not where it cannot be read, is gone or belongs to
+    another user.
+    """
+    if not _is_ours(path):
+        return False
     try:
         with opened_file(path, sys.maxsize, "a result") as stream:
             return stream.read(len(_MARK)) == _MARK
     except (OSError, SilicastError):
         return False
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether this user, or root, owns a file: in a shared folder others may plant some."""
+    if not hasattr(os, "getuid"):
+        return True
+    try:
+        return path.lstat().st_uid in (os.getuid(), 0)
+    except OSError:
+        return False
+
+
+def can_keep(folder: Path) -> bool:
+    """Whether results can be written to a folder, or it can be made."""
+    existing = next((each for each in (folder, *folder.parents) if each.exists()), folder)
+    return existing.is_dir() and os.access(existing, os.W_OK)
 
 
 def _size(path: Path) -> int | None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import os
+import platform
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,48 @@ def content_hash(value: Any) -> str:
     True
     """
     return hashlib.blake2b(_ENCODER.encode(value), digest_size=8).hexdigest()
+
+
+def record_hash(value: Any) -> str | None:
+    """The same over a record: a tree of dataclasses, structs, arrays and plain data, in which no
+    number is rounded; None of what holds anything else.
+    """
+    try:
+        return hashlib.blake2b(_RECORDS.encode(value), digest_size=8).hexdigest()
+    except (TypeError, OverflowError, msgspec.EncodeError):
+        return None
+
+
+def _of_array(value: Any) -> Any:
+    if hasattr(value, "dtype") and not value.dtype.hasobject:
+        return [value.dtype.str, value.shape, value.tobytes()]
+    raise TypeError(f"no record: {type(value).__name__}")
+
+
+_RECORDS = msgspec.msgpack.Encoder(order="deterministic", enc_hook=_of_array)
+
+
+def made_by(folders: tuple[Path, ...]) -> str:
+    """What results rest on beside their question: sizes and times of all files in folders, Python,
+    numpy and the processor.
+    """
+    import numpy as np
+
+    stamps = sorted(stamp for folder in folders for stamp in _stamps(os.fspath(folder)))
+    runs = sys.implementation.cache_tag, np.__version__, platform.machine()
+    return content_hash([stamps, runs])
+
+
+def _stamps(folder: str) -> Iterator[tuple[str, int, int]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name == "__pycache__":
+                continue
+            if entry.is_dir():
+                yield from _stamps(entry.path)
+            else:
+                status = entry.stat()
+                yield entry.path, status.st_size, status.st_mtime_ns
 
 
 def files_hash(paths: Iterable[Path]) -> str:

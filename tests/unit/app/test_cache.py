@@ -25,12 +25,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_is_kept_is_shown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cache", "show"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert f"{folder}: at most 20,000 entries of a kind" in shown
+    assert f"{folder}: at most 20,000 entries and 256 MiB of a kind" in shown
     assert "mappings: 3 entries, 0.00 MB, 1 of them broken: computed again when needed" in shown
     assert main(["cache", "show", "--json"]) == 0
     table = json.loads(capsys.readouterr().out)
     assert table["folder"] == str(folder)
+    assert table["writable"]
     assert (table["kinds"]["mappings"]["entries"], table["kinds"]["mappings"]["broken"]) == (3, 1)
+
+
+def test_a_folder_that_cannot_be_written_is_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("silicast.app.commands.cache.can_keep", lambda folder: False)
+    assert main(["cache", "show"]) == 0
+    assert "it cannot be written: nothing more is kept" in capsys.readouterr().out
 
 
 def test_it_is_cleared(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

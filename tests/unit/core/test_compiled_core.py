@@ -17,11 +17,14 @@ import pytest
 from silicast.core.compiled_core import HELD, MODES, SWITCH, CoreFinder, sources_hash
 from silicast.core.errors import SilicastError
 from tests.architecture.source_tree import ROOT
+from tests.sampling import number
 
 VERSION = "1.2.3"
 MODULE = "silicast.serving.simulation.event_loop"
 CORE = ROOT / "core"
 SIMULATIONS = 150
+CORPUS = number(120)
+"""Scenarios of all tasks."""
 
 
 @pytest.fixture
@@ -188,6 +191,13 @@ def test_answers_have_the_same_bits(tmp_path: Path) -> None:
         replies.append(done.stdout)
     assert replies[0] == replies[1]
     assert len(replies[0].splitlines()) == len(SERVED)
+
+
+def test_a_corpus_of_all_tasks_has_the_same_bytes() -> None:
+    with_core()
+    done = run("require", "-m", "benchmarks.same_answers", "core", str(CORPUS))
+    assert done.returncode == 0, done.stdout
+    assert "the same bytes" in done.stdout
 
 
 INTERRUPTED = """

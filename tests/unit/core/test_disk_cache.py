@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,15 @@ import pytest
 
 from silicast.core import disk_cache
 from silicast.core.decode import Strict
-from silicast.core.disk_cache import KeptKind, cache_folder, cached, cached_kinds, clear, store
+from silicast.core.disk_cache import (
+    KeptKind,
+    cache_folder,
+    cached,
+    cached_kinds,
+    can_keep,
+    clear,
+    store,
+)
 from silicast.core.errors import SilicastError
 from silicast.core.hashing import content_hash
 
@@ -149,6 +158,60 @@ def test_room_is_made_among_entries_alone(folder: Path, monkeypatch: pytest.Monk
         store("answers", f"00{number:014x}", Answer(2.0))
     assert foreign.exists()
     assert not (folder / f"{ONE}.json").exists()
+
+
+def test_room_is_made_where_files_are_too_large(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store("answers", ONE, Answer(1.0))
+    os.utime(folder / f"{ONE}.json", (1, 1))
+    size = (folder / f"{ONE}.json").stat().st_size
+    monkeypatch.setattr(disk_cache, "MOST_KIND_BYTES", 2 * size)
+    store("answers", f"00{1:014x}", Answer(2.0))
+    assert (folder / f"{ONE}.json").exists(), "two are as much as may be kept"
+    store("answers", f"00{2:014x}", Answer(3.0))
+    assert not (folder / f"{ONE}.json").exists()
+
+
+def test_a_result_that_is_too_large_is_not_kept(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_cache, "MOST_BYTES", 20)
+    store("answers", ONE, Answer(1.0))
+    assert list(folder.iterdir()) == []
+
+
+def test_what_another_user_planted_is_no_result_and_stays(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store("answers", ONE, Answer(1.0))
+    path = folder / f"{ONE}.json"
+    if os.getuid() == 0:
+        os.chown(path, 4242, -1)
+    else:
+        monkeypatch.setattr(os, "getuid", lambda: path.stat().st_uid + 1)
+    assert cached("answers", ONE, Answer) is None
+    assert clear()["answers"].foreign == 1
+    assert path.exists()
+
+
+def test_several_writers_of_an_entry_leave_a_whole_one(folder: Path) -> None:
+    def write(number: int) -> bool:
+        store("answers", ONE, Answer(float(number % 2)))
+        return cached("answers", ONE, Answer) in (Answer(0.0), Answer(1.0))
+
+    with ThreadPoolExecutor(8) as writers:
+        assert all(writers.map(write, range(200)))
+    assert [path.name for path in folder.iterdir()] == [f"{ONE}.json"]
+
+
+def test_whether_a_folder_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert can_keep(tmp_path)
+    assert can_keep(tmp_path / "new" / "folder")
+    (tmp_path / "file").write_bytes(b"")
+    assert not can_keep(tmp_path / "file" / "below")
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert not can_keep(tmp_path)
 
 
 def test_an_entry_that_goes_while_others_are_counted_is_none(

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import os
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import msgspec
+import numpy as np
 import pytest
 
 from silicast.core import catalog
 from silicast.core.catalog import catalog_hash
-from silicast.core.hashing import files_hash
+from silicast.core.hashing import files_hash, made_by, record_hash
 
 
 def test_files_are_hashed_one_after_the_other(tmp_path: Path) -> None:
@@ -30,3 +36,44 @@ def test_the_catalog_counts_by_its_files(tmp_path: Path, monkeypatch: pytest.Mon
     assert catalog_hash("learned") != first
     (tmp_path / "physics" / "a.json").rename(tmp_path / "learned" / "a.json")
     assert catalog_hash("physics", "learned") != first
+
+
+@dataclass(frozen=True)
+class Board:
+    watts: float | None
+    table: Any = ()
+
+
+class Wire(msgspec.Struct, frozen=True):
+    rates: dict[str, float]
+
+
+def test_records_are_hashed_without_rounding() -> None:
+    records = [
+        Board(0.1),
+        Board(math.nextafter(0.1, 1.0)),
+        Board(None),
+        Board(math.inf),
+        Board(0.1, np.array([1.0, 2.0])),
+        Board(0.1, np.array([[1.0, 2.0]])),
+        Board(0.1, np.array([1.0, math.nextafter(2.0, 3.0)])),
+        Board(0.1, Wire({"a": 1.0, "b": 2.0})),
+        Board(1.0),
+        Board(1),
+    ]
+    assert len({record_hash(each) for each in records}) == len(records)
+    assert record_hash(Wire({"a": 1.0, "b": 2.0})) == record_hash(Wire({"b": 2.0, "a": 1.0}))
+    assert record_hash(Board(0.1, object())) is None
+    assert record_hash(Board(0.1, np.array([object()]))) is None
+
+
+def test_results_rest_on_all_files_but_bytecode(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    file = tmp_path / "below" / "a.json"
+    file.write_text("1")
+    first = made_by((tmp_path,))
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "a.pyc").write_text("1")
+    assert made_by((tmp_path,)) == first
+    os.utime(file, (1, 1))
+    assert made_by((tmp_path,)) != first

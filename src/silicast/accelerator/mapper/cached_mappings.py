@@ -8,7 +8,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import final
 
-import silicast
 from silicast.accelerator.counting.cost import Objective, cost
 from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.counting.mapping import LoopNest, MappingBatch
@@ -18,7 +17,7 @@ from silicast.accelerator.mapper.mapper import Mapped
 from silicast.core.decode import Strict
 from silicast.core.disk_cache import cached, store
 from silicast.core.errors import SilicastError
-from silicast.core.hashing import content_hash
+from silicast.core.hashing import content_hash, made_by
 
 KIND = "mappings"
 
@@ -39,13 +38,9 @@ class CachedMapping(Strict, frozen=True):
 
 @lru_cache(maxsize=1)
 def _made_by() -> str:
-    """The version, and what the files of searches, counts and their numbers are."""
+    """What the files of searches, counts and their numbers are."""
     package = Path(__file__).parents[2]
-    files = sorted(
-        path for name in ("accelerator", "core") for path in (package / name).rglob("*.py")
-    )
-    stamps = [(path.name, (s := path.stat()).st_size, s.st_mtime_ns) for path in files]
-    return content_hash([silicast.__version__, stamps])
+    return made_by((package / "accelerator", package / "core"))
 
 
 def cached_mapping(

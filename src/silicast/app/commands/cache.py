@@ -10,11 +10,19 @@ from silicast.app import status
 from silicast.app.arguments import described
 from silicast.app.console import show, write_json
 from silicast.app.flags import Json
-from silicast.core.disk_cache import MOST_FILES, KeptKind, cache_folder, cached_kinds, clear
+from silicast.core.disk_cache import (
+    MOST_FILES,
+    MOST_KIND_BYTES,
+    KeptKind,
+    cache_folder,
+    cached_kinds,
+    can_keep,
+    clear,
+)
 
 cache = App(
     name="cache",
-    help="Show or clear what searches keep on disk between processes.",
+    help="Show or clear what searches and simulations keep on disk between processes.",
     help_format="plaintext",
 )
 
@@ -29,6 +37,8 @@ def show_cache(*, json: Json = False) -> int:
             {
                 "folder": None if folder is None else str(folder),
                 "most_entries_of_a_kind": MOST_FILES,
+                "most_bytes_of_a_kind": MOST_KIND_BYTES,
+                "writable": folder is not None and can_keep(folder),
                 "kinds": kinds,
             }
         )
@@ -36,7 +46,10 @@ def show_cache(*, json: Json = False) -> int:
     if folder is None:
         show("nothing is kept: SILICAST_CACHE is empty")
         return status.ANSWERED
-    show(f"{folder}: at most {MOST_FILES:,} entries of a kind", *_lines(kinds))
+    limit = f"at most {MOST_FILES:,} entries and {MOST_KIND_BYTES >> 20} MiB of a kind"
+    show(f"{folder}: {limit}", *_lines(kinds))
+    if not can_keep(folder):
+        show("it cannot be written: nothing more is kept")
     return status.ANSWERED
 
 

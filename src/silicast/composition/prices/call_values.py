@@ -12,6 +12,7 @@ from typing import TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
+from silicast.composition.prices.kept_fills import KeptFills
 from silicast.composition.step.node_times import NodeGroup, OpStateGrid
 from silicast.composition.step.states import BatchStates
 from silicast.composition.step.timer import Timer
@@ -77,13 +78,19 @@ class CallValues:
     Args:
         timer: prices them.
         members: places of the nodes, one of which is evaluated.
-        device: clocks.
+        device: clocks; ``fills``: what is kept of values.
     """
 
     def __init__(
-        self, timer: Timer, group: NodeGroup, members: Sequence[int], device: Clocks
+        self,
+        timer: Timer,
+        group: NodeGroup,
+        members: Sequence[int],
+        device: Clocks,
+        fills: KeptFills,
     ) -> None:
         self.timer = timer
+        self._fills = fills
         self.group = group
         self.members: tuple[int, ...] = tuple(members[:1])
         self._device = device
@@ -100,17 +107,21 @@ class CallValues:
         cached = np.concatenate([*decodes, _NONE])
         starts, ends = (np.cumsum([0, *map(len, each)]) for each in (prefills, decodes))
         key = tuple(each.tobytes() for each in (pairs, cached, starts, ends))
-        boosted = self._asked.get(key)
-        if boosted is None:
-            new, total = pairs.reshape(-1, 2).T.copy()
-            states = BatchStates(new, total, starts, cached, ends)
-            symbols = self.timer.symbols(states) if self._by_numbers else {}
-            rows = np.arange(len(prefills))
-            device = self._device(0)
-            boosted = self.timer.call(self.group, self.members, rows, states, symbols, device)
-            remember(self._asked, key, boosted, ASKED)
-        device = self._device(index)
-        return values_of(self.timer.slowed(boosted, device) if index else boosted, device).T
+
+        def evaluated() -> F64:
+            boosted = self._asked.get(key)
+            if boosted is None:
+                new, total = pairs.reshape(-1, 2).T.copy()
+                states = BatchStates(new, total, starts, cached, ends)
+                symbols = self.timer.symbols(states) if self._by_numbers else {}
+                rows = np.arange(len(prefills))
+                device = self._device(0)
+                boosted = self.timer.call(self.group, self.members, rows, states, symbols, device)
+                remember(self._asked, key, boosted, ASKED)
+            device = self._device(index)
+            return values_of(self.timer.slowed(boosted, device) if index else boosted, device)
+
+        return self._fills.array(evaluated, repr(self.group), self.members, index, key).T
 
     def near(self, result: F64, exact: F64, rest_s: float | F64, tolerance: float) -> Flags:
         """Whether the members' times are the same within a tolerance of a step whose other nodes

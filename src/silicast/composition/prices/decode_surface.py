@@ -17,6 +17,7 @@ import numpy as np
 from silicast.composition.engines.host_weights import ON_HOST
 from silicast.composition.prices.call_values import CallValues, Clocks, Flags, Values
 from silicast.composition.prices.decode_lengths import Lengths
+from silicast.composition.prices.kept_fills import KeptFills
 from silicast.composition.prices.surface import Surface
 from silicast.composition.step.node_times import NodeGroup
 from silicast.composition.step.timer import Timer
@@ -40,7 +41,7 @@ class DecodeSurface:
     Args:
         timer: prices the grid.
         members: places of the nodes, which have the same op.
-        device: clocks.
+        device: clocks; ``fills``: what is kept of values.
         rest_s: a place in the grid of clocks, sequences -> what all other nodes of a decode step
             take.
     """
@@ -51,9 +52,10 @@ class DecodeSurface:
         group: NodeGroup,
         members: Sequence[int],
         device: Clocks,
+        fills: KeptFills,
         rest_s: Callable[[int, int], float],
     ) -> None:
-        self._calls, self._rest_s = CallValues(timer, group, members, device), rest_s
+        self._calls, self._rest_s = CallValues(timer, group, members, device, fills), rest_s
         op = timer.nodes[members[0]].op
         window = dict(op.dims).get("window", 0)
         assert isinstance(window, int)

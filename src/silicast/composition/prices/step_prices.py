@@ -24,6 +24,7 @@ from silicast.composition.power.clock import ClockedWork, PowerLimit
 from silicast.composition.prices.call_values import Values, remember, values_of
 from silicast.composition.prices.decode_lengths import DecodeLengths, Lengths, lengths_of
 from silicast.composition.prices.decode_surface import DecodeSurface
+from silicast.composition.prices.kept_fills import KeptFills
 from silicast.composition.prices.prefill_surface import PrefillSurface
 from silicast.composition.prices.step_price import RunPrice, StepPrice
 from silicast.composition.prices.step_tables import (
@@ -109,12 +110,13 @@ class StepPrices:
 
     Args:
         model: of an engine's steps.
+        fills: what earlier processes kept of tables and surfaces; None = nothing.
 
     Raises:
         SilicastError: a graph with streams of its own, or behind an encoder.
     """
 
-    def __init__(self, model: StepModel) -> None:
+    def __init__(self, model: StepModel, fills: KeptFills | None = None) -> None:
         if model.graph.has_streams:
             raise SilicastError("steps of a program with streams", kind="not_yet", field="engine")
         if any(group.on_encoder for group in model.timer.groups):
@@ -122,6 +124,7 @@ class StepPrices:
         self.model = model
         self.graph: StageGraph = model.graph
         self.timer: Timer = model.timer
+        self._fills = fills or KeptFills()
         self._boost = model.machine.boosted_device
         self._top_hz, self._limit = top_hz(self._boost), PowerLimit(model.machine)
         self._never_slowed = self._limit.free_hz == self._top_hz
@@ -135,7 +138,7 @@ class StepPrices:
         self._last: tuple[object, StepPrice] | None = None
         for prefill in (False, True):
             self._split(prefill=prefill)
-        self._tables = StepTables(model, self._parts, self._device)
+        self._tables = StepTables(model, self._parts, self._device, self._fills)
         self._by_longest = DECODE_LONGEST in self._parts[False]
         self._sees_each = bool(self._exact[False]) or any(s.windowed for _, s in self._surfaces)
         self._by_lengths = [r for r in self.graph.regions if r.any_step]
@@ -171,7 +174,9 @@ class StepPrices:
                 self._surfaces += [
                     (
                         self._alike(alike),
-                        DecodeSurface(self.timer, group, alike, self._device, self._rest_s),
+                        DecodeSurface(
+                            self.timer, group, alike, self._device, self._fills, self._rest_s
+                        ),
                     )
                     for alike in smooth.values()
                 ]
@@ -194,7 +199,7 @@ class StepPrices:
         for alike in by_op.values():
             if PrefillSurface.describes(self.timer, group, alike[0]):
                 surface = PrefillSurface(
-                    self.timer, group, alike, self._device, self._prompts_rest_s
+                    self.timer, group, alike, self._device, self._fills, self._prompts_rest_s
                 )
                 self._prefills.append((self._alike(alike), surface))
             else:
@@ -430,5 +435,7 @@ class StepPrices:
 
 @lru_cache(maxsize=KEPT)
 def step_prices(deployment: Deployment) -> StepPrices:
-    """The prices of a deployment's steps: what one simulation filled, the next one finds."""
-    return StepPrices(step_model(deployment))
+    """The prices of a deployment's steps: what one simulation filled, the next one finds, in this
+    process and in later ones.
+    """
+    return StepPrices(step_model(deployment), KeptFills.of_deployment(deployment))

@@ -10,6 +10,7 @@ import numpy as np
 
 from silicast.composition.engines.host_weights import ON_HOST
 from silicast.composition.prices.call_values import ASKED, Clocks, block_of, remember
+from silicast.composition.prices.kept_fills import KeptFills
 from silicast.composition.step.node_times import NodeGroup, NodeTimes, OpStateGrid
 from silicast.composition.step.states import BatchStates
 from silicast.composition.step.step import StepModel
@@ -52,10 +53,11 @@ class StepTables:
     Args:
         model: of the steps.
         parts: the nodes.
-        device: clocks.
+        device: clocks; ``fills``: what is kept of rows.
     """
 
-    def __init__(self, model: StepModel, parts: Parts, device: Clocks) -> None:
+    def __init__(self, model: StepModel, parts: Parts, device: Clocks, fills: KeptFills) -> None:
+        self._fills = fills
         self.model = model
         self.graph = model.graph
         self.timer: Timer = model.timer
@@ -102,7 +104,9 @@ class StepTables:
         key = (symbol, prefill, index, values.start)
         block = self._blocks.get(key)
         if block is None:
-            block = self._filled(symbol, values, prefill, index)
+            block = self._fills.array(
+                lambda: self._filled(symbol, values, prefill, index), *key, values.stop
+            )
             if self._numbers + block.size > NUMBERS:
                 self._blocks.clear()
                 self._numbers = 0

@@ -12,7 +12,7 @@ import numpy as np
 from silicast.composition.errors.uncertainty import Sum
 from silicast.composition.power.clock import not_held
 from silicast.composition.step.executions import DIRECTIONS
-from silicast.composition.step.pipes import Resources, host_part
+from silicast.composition.step.pipes import PipeParts, Resources, host_part
 from silicast.composition.step.step import StepModel, StepTimes
 from silicast.composition.timeline.weighted_states import MOST_VALUES, WeightedStates
 from silicast.core.numerics import F64
@@ -152,11 +152,11 @@ class Breakdown:
     def direction_part(self, direction: Direction) -> Part:
         """The tree of one direction, with the launches that it waits for."""
         blocks: dict[tuple[int, str], list[Part]] = {}
-        for index, node in enumerate(self.graph.nodes):
-            if node.direction == direction:
-                leaf = self._leaf(index)
-                if leaf.exposed_ps or leaf.hidden_ps:
-                    blocks.setdefault((node.stage, node.block), []).append(leaf)
+        for index, (node, times) in enumerate(
+            zip(self.graph.nodes, self._sums.picoseconds[self._row], strict=True)
+        ):
+            if node.direction == direction and (times[0] or times[1]):
+                blocks.setdefault((node.stage, node.block), []).append(self._leaf(index))
         children = []
         for (stage, block), leaves in blocks.items():
             title = f"stage_{stage}_{block}" if self.graph.stages > 1 else block
@@ -174,7 +174,7 @@ class Breakdown:
         bound_by, also = self._limits[index]
         if bound > exposed + 1:
             raise ValueError(f"{node.name} is predicted below its bound")
-        pipes: Sequence[Part] = ()
+        pipes: PipeParts = ()
         if self._resources is not None and exposed:
             pipes = self._resources.parts(
                 index,
@@ -183,17 +183,11 @@ class Breakdown:
                 self.weights,
                 exposed,
             )
+        bound = min(bound, exposed)  # the two may round apart by a picosecond
         return Part(
-            name=node.name,
-            exposed_ps=exposed,
-            hidden_ps=hidden,
-            bound_ps=min(bound, exposed),  # the two may round apart by a picosecond
-            bound_by=bound_by,
+            node.name, exposed, hidden, bound, bound_by, node.count, pipes, ceiling,
             also_bound_by=also,
-            count=node.count,
-            ceiling_ps=ceiling,
-            children=tuple(pipes),
-        )
+        )  # fmt: skip
 
     def _repeats(self, stage: int, block: str) -> int:
         return self.graph.executions.repeats(stage, block)

@@ -189,6 +189,11 @@ def replaced(groups: Mapping[str, Physics]) -> Iterator[None]:
         _forget()
 
 
+def are_replaced() -> bool:
+    """Whether some constants are not those of the catalog (:func:`replaced`)."""
+    return bool(_REPLACED)
+
+
 _REPLACED: dict[str, Physics] = {}
 _RESTING = tuple(f"silicast.{x}." for x in ("kernels", "communication", "learning", "composition"))
 """Packages that may remember what they made of constants."""

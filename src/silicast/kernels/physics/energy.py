@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 
@@ -160,7 +160,7 @@ def above_static_at(times: KernelTimes, batch: OpBatch, devices: RowDevices) -> 
     device = devices.devices[0]
     if not applies_to(device):
         return None
-    current = devices.beside(lambda each: energies(each, batch.family, batch.variant))
+    current = energies_at(devices, batch.family, batch.variant)
     return _above_static_j(times, batch, current, device, devices.beside(_cache_per_s))
 
 
@@ -346,19 +346,65 @@ def energies(device: Device, family: str, variant: Variant) -> Energies:
     return energies_from(device, family, variant, constants, measured=measured)
 
 
+def energies_at(devices: RowDevices, family: str, variant: Variant) -> Energies:
+    """:func:`energies` of rows with a clock each: columns of those that differ."""
+    first, physics = devices.devices[0], load_physics(PHYSICS)
+    if not physics.is_measured(first.architecture):
+        return devices.beside(lambda each: energies(each, family, variant))
+    at = ClockedEnergy(*(column[devices.row] for column in _clocked(devices.devices)))
+    constants = physics.constants(first.architecture)
+    return energies_from(first, family, variant, constants, measured=True, at=at)
+
+
+@final
+class ClockedEnergy(NamedTuple):
+    """What the clock changes of a board's energies; numbers, or columns of rows with a clock each.
+
+    Attributes:
+        growth: factor on the energy of an action; rated_hz: see :func:`~.power.rated_hz`.
+    """
+
+    growth: Any
+    rated_hz: Any
+
+    @staticmethod
+    def from_device(device: Device, c: Mapping[str, float]) -> ClockedEnergy:
+        growth = energy_growth(voltage_hz(device) / c["reference_hz"])
+        return ClockedEnergy(growth, rated_hz(device))
+
+
+@lru_cache(maxsize=64)
+def _clocked(devices: tuple[Device, ...]) -> tuple[F64, F64]:
+    """:class:`ClockedEnergy` of each device, two arrays; families share it."""
+    c = load_physics(PHYSICS).constants(devices[0].architecture)
+    growth, rated = zip(*(ClockedEnergy.from_device(each, c) for each in devices), strict=True)
+    return np.array(growth), np.array(rated)
+
+
 def energies_from(
-    device: Device, family: str, variant: Variant, c: Mapping[str, float], *, measured: bool
+    device: Device,
+    family: str,
+    variant: Variant,
+    c: Mapping[str, float],
+    *,
+    measured: bool,
+    at: ClockedEnergy | None = None,
 ) -> Energies:
-    """:func:`energies` under constants that are being fitted."""
+    """:func:`energies` under constants that are being fitted.
+
+    Args:
+        at: of rows with a clock each; None = at the device's clock.
+    """
     if device.power_cap_w is None:
         raise ValueError(f"no power limit of {device.name} is known")
     pipe, compute = _matrix(device, variant)
-    current = board_w(device, c)
+    at = at or ClockedEnergy.from_device(device, c)
+    current = board_w(device, c, at)
     scale = 1.0 if measured else _scale(device, c)
     relative = c.get(f"relative_energy.{compute}", 1.0)
     if pipe == "fma":
         relative = c.get(f"relative_energy.fma.{compute}", relative)
-    growth = scale * energy_growth(voltage_hz(device) / c["reference_hz"])
+    growth = scale * at.growth
     log_sd = c.get(f"log_sd.{family}", c["log_sd"])
     if not measured:
         log_sd = max(log_sd, c["unmeasured_log_sd"])
@@ -387,10 +433,12 @@ class BoardPower:
     products_w: float
 
 
-def board_w(device: Device, c: Mapping[str, float]) -> BoardPower:
-    """Where a board's watts go by energies per action alone, its limit left aside."""
+def board_w(device: Device, c: Mapping[str, float], at: ClockedEnergy | None = None) -> BoardPower:
+    """Where a board's watts go by energies per action alone, its limit left aside; ``at`` as of
+    :func:`energies_from`.
+    """
     assert device.power_cap_w is not None
-    growth = energy_growth(voltage_hz(device) / c["reference_hz"])
+    growth, clock_hz = at or ClockedEnergy.from_device(device, c)
     pipe, compute = _matrix(device, Variant("bf16"))
     relative = c.get(f"relative_energy.fma.{compute}", 1.0) if pipe == "fma" else 1.0
     rate = NOMINAL["tensor"] * device.peak_per_s(pipe, compute)
@@ -399,7 +447,7 @@ def board_w(device: Device, c: Mapping[str, float]) -> BoardPower:
     return BoardPower(
         cap_w=device.power_cap_w,
         static_w=static,
-        core_w=device.cores * rated_hz(device) * c["core_cycle_j"] * growth,
+        core_w=device.cores * clock_hz * c["core_cycle_j"] * growth,
         products_w=rate * c["operation_j"] * relative * growth,
     )
 

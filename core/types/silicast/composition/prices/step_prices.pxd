@@ -3,7 +3,7 @@ from silicast.composition.prices.decode_lengths cimport DecodeLengths
 
 cdef class StepPrices:
     cdef public object model, graph, timer
-    cdef public object _boost, _limit, _tables, _last
+    cdef public object _boost, _limit, _tables, _last, _fills
     cdef public double _top_hz
     cdef public bint _never_slowed, _by_longest, _sees_each, _asynchronous
     cdef public dict _rows, _decodes, _errors, _parts, _exact
