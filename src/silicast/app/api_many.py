@@ -43,7 +43,7 @@ def serve(
     dtype: str | None = None,
     kv_dtype: str | None = None,
     power_w: float | None = None,
-    replicas: int = 1,
+    replicas: int | None = None,
     seed: int = 0,
     price: float | str | None = None,
     price_where: str | None = None,
@@ -94,7 +94,7 @@ def capacity(
     engine: str | None = None,
     dtype: str | None = None,
     kv_dtype: str | None = None,
-    replicas: int = 1,
+    replicas: int | None = None,
     seed: int = 0,
     **fields: Any,
 ) -> Predicted:

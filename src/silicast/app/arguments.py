@@ -186,7 +186,10 @@ ARGUMENTS: Mapping[str, Argument] = {
         "pools.decode.count", "deployments that only decode, beside those of --prefill."
     ),
     "slo": Argument("workload.slo", "limits such as ttft_p99=1s,tpot_p99=50ms, for goodput."),
-    "replicas": Argument("pools.replicas.count", "deployments alike that share the requests."),
+    "replicas": Argument(
+        "pools.replicas.count",
+        "deployments alike that share the requests; left out, those of --from-launch, or one.",
+    ),
     # a training step
     "gpus": Argument("cluster.gpus", "devices in all."),
     "gpus_per_node": Argument("cluster.gpus_per_node", "left out, the device's usual node."),

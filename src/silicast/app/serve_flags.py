@@ -62,7 +62,7 @@ class ServeFlags:
     dtype: str | None = None
     kv_dtype: str | None = None
     power_w: float | None = None
-    replicas: int = 1
+    replicas: int | None = None
     prefill: int | None = None
     decode: int | None = None
     seed: int = 0
@@ -156,7 +156,8 @@ def _pools(serve_flags: ServeFlags, launched: dict[str, Any]) -> dict[str, Any]:
     apart = {"prefill": serve_flags.prefill, "decode": serve_flags.decode}
     given = [name for name, count in apart.items() if count is not None]
     theirs = any("role" in pool for pool in launched.get("pools", {}).values())
-    if theirs and (given or serve_flags.replicas != 1):
+    count = serve_flags.replicas
+    if theirs and (given or count is not None):
         raise SilicastError(
             "the launch has pools of its own",
             field=f"--{given[0]}" if given else "--replicas",
@@ -164,10 +165,10 @@ def _pools(serve_flags: ServeFlags, launched: dict[str, Any]) -> dict[str, Any]:
             hint="leave it out, or silicast import FILE -o scenario.json, and change it there",
         )
     if not given:
-        count = serve_flags.replicas
-        return {"replicas": {"count": count}} if count != 1 else {}
+        usual = count is None or (count == 1 and "pools" not in launched)
+        return {} if usual else {"replicas": {"count": count}}
     missing = [f"--{name}" for name in apart if name not in given]
-    if missing or serve_flags.replicas != 1:
+    if missing or count is not None:
         raise SilicastError(
             "stands beside --replicas" if not missing else f"goes with {missing[0]}",
             field=f"--{given[0]}",

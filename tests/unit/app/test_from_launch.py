@@ -41,6 +41,16 @@ def test_replicas_of_the_user_are_those_that_count(tmp_path: Path) -> None:
     assert scenario["pools"] == {"replicas": {"count": 3}}
 
 
+def test_one_replica_of_the_user_overrides_those_of_a_file(tmp_path: Path) -> None:
+    """A flag that is given counts, also where it equals what is usual."""
+    both = "vllm serve Qwen/Qwen3-8B --port 1 &\nvllm serve Qwen/Qwen3-8B --port 2 &\n"
+    path = tmp_path / "x.sh"
+    assert serving_scenario(flags(path, both), {})["pools"]["replicas"]["count"] == 2
+    scenario = serving_scenario(flags(path, both, replicas=1), {})
+    assert scenario["pools"] == {"replicas": {"count": 1}}
+    assert "pools" not in serving_scenario(flags(path, "vllm serve Qwen/Qwen3-8B", replicas=1), {})
+
+
 def test_servers_that_differ_are_chosen_by_import(tmp_path: Path) -> None:
     text = "vllm serve Qwen/Qwen3-8B &\nvllm serve Qwen/Qwen3-32B &\n"
     with pytest.raises(SilicastError, match=r"silicast import x\.sh -o scenario.json --run 1"):

@@ -15,7 +15,10 @@ DEPLOYMENT = (
 )
 
 FROZEN = {
-    "infer": f"{DEPLOYMENT} --cached-len --speculative --html --calibration --strict --json",
+    "infer": (
+        f"{DEPLOYMENT} --cached-len --speculative --price --price-where --html --calibration "
+        "--strict --json"
+    ),
     "serve": (
         "--model --device --rate --concurrency --trace --skip-bad-rows --no-skip-bad-rows "
         "--input-len --output-len --requests "

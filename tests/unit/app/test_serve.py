@@ -57,6 +57,10 @@ def test_a_price_makes_a_cost_and_says_whose_it_is(capsys: Capture) -> None:
     status, out, err = run(f"{capacity} --slo ttft_p99=2s", capsys)
     assert (status, err) == (0, "")
     assert "cost: 2.50 an hour" in out
+    status, out, err = run("infer --model Llama-3.1-8B --device h100 --price 2.5", capsys)
+    assert (status, err) == (0, "")
+    assert "cost of a million output tokens" in out
+    assert out.splitlines()[-1] == "price: a device is 2.5 USD an hour"
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,8 @@ def collective(
         groups: how many such groups of participants call it at once; left out, one.
         group_stride: 1, left out, forms groups of neighbours; 8 takes every eighth device.
         gpus_per_node: of the cluster; left out, the device's usual node.
-        gpus_per_pod: devices below one level of switches; left out, all.
+        gpus_per_pod: devices below one level of switches; left out, all, or with
+            --oversubscription those that one fast network joins, a node as a rule.
         oversubscription: how many times what enters that level is more than its uplinks carry.
         inter_node: the network between nodes, by its name in the catalog.
         dtype: element format; left out, bf16.

@@ -6,6 +6,7 @@ from silicast.app.arguments import described
 from silicast.app.flags import BatchFlags, Calibrations, Degrees, Json, Strict, inference_scenario
 from silicast.app.html_file import HtmlFile, write_html
 from silicast.app.predict import predicted, print_reply, screen_of, with_calibrations
+from silicast.app.price_flag import price_of, with_price, with_price_line
 from silicast.app.serve_flags import table_of
 
 
@@ -17,6 +18,8 @@ def infer(
     device: str,
     cached_len: int | None = None,
     speculative: str | None = None,
+    price: str | None = None,
+    price_where: str | None = None,
     html: HtmlFile = None,
     calibration: Calibrations = None,
     strict: Strict = False,
@@ -28,7 +31,11 @@ def infer(
         scenario["workload"]["cached_len"] = cached_len
     if speculative is not None:
         scenario["speculative"] = table_of("speculative", speculative)
-    scenario = with_calibrations(scenario, calibration)
+    known = price_of(price, price_where, device)
+    scenario = with_price(with_calibrations(scenario, calibration), known)
     reply = predicted(scenario)
     write_html(scenario, reply, html)
-    return print_reply(reply, screen_of(scenario), json=json, strict=strict)
+    screen = screen_of(scenario)
+    return print_reply(
+        reply, lambda answer: with_price_line(screen(answer), known), json=json, strict=strict
+    )

@@ -39,7 +39,7 @@ Specs = Sequence[ReplicaSpec] | None
 Simulate = Callable[[Requests, Specs], Simulation]
 
 
-NEAR_MOST = 0.9
+NEAR_MOST = 0.8
 """Share of the most that replicas carry from which on so many requests are needed as under a limit
 on a mean: more and more run at once before any of them waits."""
 

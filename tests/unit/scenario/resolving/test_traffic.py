@@ -30,9 +30,11 @@ def error_of(workload: dict[str, Any], folder: Path | None = None) -> SilicastEr
     return caught.value
 
 
-def test_clients_start_together_and_send_ten_requests_each() -> None:
+def test_clients_start_together_and_send_ten_requests_each_and_a_thousand_at_least() -> None:
     requests = traffic({"arrival": CLOSED, **LENGTHS}).requests
-    assert (len(requests), requests.concurrency) == (40, 4)
+    assert (len(requests), requests.concurrency) == (1000, 4)
+    many = traffic({"arrival": {**CLOSED, "concurrency": 128}, **LENGTHS}).requests
+    assert (len(many), many.concurrency) == (1280, 128)
     assert (requests.arrival_ns.max(), requests.after.max()) == (0, -1)
     assert set(requests.input_tokens.tolist()) == {100}
 
@@ -40,7 +42,7 @@ def test_clients_start_together_and_send_ten_requests_each() -> None:
 def test_open_traffic_has_a_thousand_requests_unless_it_says_so() -> None:
     assert len(traffic({"arrival": POISSON, **LENGTHS}).requests) == 1000
     limited = traffic({"arrival": {**POISSON, "concurrency": 3}, **LENGTHS}).requests
-    assert (len(limited), limited.concurrency) == (30, 3)
+    assert (len(limited), limited.concurrency) == (1000, 3)
 
 
 def test_the_rate_counts_turns() -> None:

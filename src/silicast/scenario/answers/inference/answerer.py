@@ -57,6 +57,10 @@ if TYPE_CHECKING:
 Batch = TypeVar("Batch")
 HOUR_S = 3600.0
 MILLION = 1e6
+STAGES = (
+    "the prefill passes one stage after the other; {} works on pieces of the prompts in all {} at "
+    "once, and takes less: silicast serve --concurrency N simulates that"
+)
 
 
 def figures_of(
@@ -260,9 +264,12 @@ def _answered(one: _ResolvedBatch, steps: _Steps | None = None) -> Answer:
         cluster = one.scenario.raw.cluster
         price = deployment.machine.links.price_per_gpu_hour if cluster else None
         figures = figures_of(static_batch, deployment, len(lengths), one.work.output_len, price)
-    reply = _answer(static_batch, deployment, warnings, figures, bound_only=bound_only)
     group = sum(busiest_group(lengths, deployment.plan.attention_dp))
     step_tokens = deployment.policy.chunk_tokens
+    stages = deployment.plan.pp
+    if stages > 1 and 0 < step_tokens < group and deployment.engine.serving is not None:
+        warnings.append(STAGES.format(deployment.engine.name, stages))
+    reply = _answer(static_batch, deployment, warnings, figures, bound_only=bound_only)
     if 0 < step_tokens < group and not deployment.engine.memory.cuts_static_batches:
         reply.why["one_pass"] = {"tokens": group, "step_tokens": step_tokens}
     held = [one.cached + length for length in lengths]
