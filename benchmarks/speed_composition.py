@@ -13,12 +13,12 @@ from __future__ import annotations
 import json
 import resource
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.speed_kernels import smallest_s
 from silicast.composition.engines.engine import find_engine
 from silicast.composition.passes.deployment import Deployment
 from silicast.composition.passes.program import predict_program
@@ -59,15 +59,6 @@ CASES: tuple[tuple[str, str, str, dict[str, int]], ...] = (
 """Dense, experts, latent, hybrid and windowed; tp, pp, attention_dp; one below its boost clock."""
 
 State = tuple[list[tuple[int, int]], I64]
-
-
-def smallest_s(call: Callable[[], object], repeats: int) -> float:
-    best = float("inf")
-    for _ in range(repeats):
-        start = time.process_time()
-        call()
-        best = min(best, time.process_time() - start)
-    return best
 
 
 def random_state(rng: np.random.Generator) -> State:

@@ -68,7 +68,7 @@ def serve(
     from silicast.app.flags import Degrees, flags_of
     from silicast.app.serve_flags import ServeFlags, serving_scenario
 
-    given = locals()
+    given = dict(locals())
     refuse_unknown(serve, fields)
     requested = flags_of(ServeFlags, {**given, **as_flags(trace, price)})
     degrees = flags_of(Degrees, given).given
@@ -119,7 +119,7 @@ def capacity(
     from silicast.app.flags import Degrees, flags_of
     from silicast.app.serve_flags import ServeFlags
 
-    given = locals()
+    given = dict(locals())
     refuse_unknown(capacity, fields)
     requested, degrees = flags_of(ServeFlags, given), flags_of(Degrees, given).given
     return predict({**capacity_scenario(requested, degrees, max_gpus, users=users), **fields})
@@ -164,7 +164,7 @@ def train(
     from silicast.app.flags import flags_of
     from silicast.app.train_flags import TrainDegrees, TrainFlags, training_scenario
 
-    given = locals()
+    given = dict(locals())
     refuse_unknown(train, fields)
     requested, degrees = flags_of(TrainFlags, given), flags_of(TrainDegrees, given)
     return predict({**training_scenario(requested, degrees), **fields})
@@ -197,7 +197,7 @@ def explain(
     """
     from silicast.app.flags import BatchFlags, Degrees, flags_of, inference_scenario
 
-    given = locals()
+    given = dict(locals())
     refuse_unknown(explain, fields)
     degrees = flags_of(Degrees, given).given
     tree = inference_scenario(flags_of(BatchFlags, given), degrees, device)
@@ -342,7 +342,7 @@ def compare(
     from silicast.app.flags import BatchFlags, Degrees, flags_of, inference_scenario
     from silicast.report.tasks.comparison import in_order, sort_word
 
-    given = locals()
+    given = dict(locals())
     refuse_unknown(compare, fields)
     names = device.split(",") if isinstance(device, str) else plain(list(device))
     names = [name.strip() for name in names if name.strip()]

@@ -43,7 +43,7 @@ def fits(
     >>> best["memory_gb"] <= best["usable_gb"], best["tokens_per_s"]["estimate"] > 5.0
     (True, True)
     """
-    given = locals()
+    given = dict(locals())
     from silicast.app.commands.fits import fits_scenario
 
     return predict(fits_scenario(**given))
@@ -169,7 +169,7 @@ def recommend(
     from silicast.app.recommending import names_of, recommend_scenario
     from silicast.app.serve_flags import ServeFlags
 
-    given = locals()
+    given = dict(locals())
     refuse_unknown(recommend, fields)
     chosen_among = {"engine": None, "dtype": None}
     requested = flags_of(ServeFlags, {**given, **as_flags(trace, price), **chosen_among})

@@ -185,7 +185,7 @@ def metrics_table(answer: Answer) -> RenderableType:
     for name, quantity in answer["metrics"].items():
         shown = Shown(name, quantity)
         bound = answer["bound"].get(name)
-        limit = Shown(name, {"estimate": bound, "p05": bound, "p95": bound}).value if bound else ""
+        limit = Shown(name, bound).value if bound else ""
         words = label(name, answer["metrics"])
         if name == "decode_step_ms" and "speculation" in answer["why"]:
             words = VERIFIED

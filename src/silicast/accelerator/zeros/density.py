@@ -113,16 +113,26 @@ class Density(ABC):
         return value
 
 
-def _in_range(share: float) -> None:
-    if not 0.0 < share <= 1.0:
-        raise SilicastError(
-            f"expected a density above 0 and at most 1, found {share:g}", field="density"
-        )
+@dataclass(frozen=True)
+class _StatedDensity(Density):
+    """One share of values that are not zero, for the whole tensor."""
+
+    density: float
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.density <= 1.0:
+            raise SilicastError(
+                f"expected a density above 0 and at most 1, found {self.density:g}", field="density"
+            )
+
+    @property
+    def share(self) -> float:
+        return self.density
 
 
 @final
 @dataclass(frozen=True)
-class Structured(Density):
+class Structured(_StatedDensity):
     """Every tile holds its share, whatever its size: pruning in a fixed pattern.
 
     A tile whose share is no whole number holds one value more or less. Timeloop's
@@ -131,15 +141,6 @@ class Structured(Density):
     >>> Structured(0.25).empty_one((8,), (64,)), Structured(0.25).empty_one((1,), (64,))
     (0.0, 0.75)
     """
-
-    density: float
-
-    def __post_init__(self) -> None:
-        _in_range(self.density)
-
-    @property
-    def share(self) -> float:
-        return self.density
 
     def drawn(self, tile: Extents, whole: Extents) -> Drawn:
         """Its share, rounded down or up."""
@@ -155,7 +156,7 @@ DENSE = Structured(1.0)
 
 @final
 @dataclass(frozen=True)
-class Uniform(Density):
+class Uniform(_StatedDensity):
     """Values that are not zero lie anywhere in the tensor with equal chance.
 
     Their number in a tile is hypergeometric: drawn from the tensor without putting back.
@@ -163,15 +164,6 @@ class Uniform(Density):
     >>> round(Uniform(0.5).empty_one((2,), (4,)), 6)
     0.166667
     """
-
-    density: float
-
-    def __post_init__(self) -> None:
-        _in_range(self.density)
-
-    @property
-    def share(self) -> float:
-        return self.density
 
     def drawn(self, tile: Extents, whole: Extents) -> Drawn:
         """Hypergeometric; a tensor whose share is no whole number holds one value more or less."""

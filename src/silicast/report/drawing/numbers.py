@@ -6,7 +6,10 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, final
 
+from msgspec.structs import asdict
+
 from silicast.core.metrics import words_and_unit
+from silicast.scenario.answer import Belief
 
 _TIME_TO_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 _TIME_STEPS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
@@ -143,12 +146,19 @@ def with_interval(
 class Shown:
     """A metric's three numbers in one unit, as text.
 
+    Args:
+        quantity: a belief, the same as a table, or a number that is exact.
+
     Attributes:
         label: the metric in words; unit: what the numbers are in.
         estimate, p05, p95: rounded numbers without unit.
     """
 
-    def __init__(self, name: str, quantity: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, quantity: Mapping[str, Any] | Belief | float) -> None:
+        if isinstance(quantity, Belief):
+            quantity = asdict(quantity)
+        elif not isinstance(quantity, Mapping):
+            quantity = dict.fromkeys(("estimate", "p05", "p95"), quantity)
         self.label, unit = words_and_unit(name)
         factor = 1.0
         estimate = float(quantity["estimate"])

@@ -277,7 +277,7 @@ def _metrics(answer: Answer) -> str:
         bound = answer["bound"].get(name)
         limit = ""
         if bound:
-            limit = Shown(name, {"estimate": bound, "p05": bound, "p95": bound}).value
+            limit = Shown(name, bound).value
         drawn = interval(
             quantity["estimate"], quantity["p05"], quantity["p95"], quantity["p95"] * 1.05
         )

@@ -147,7 +147,7 @@ def metric_rows(difference: Difference) -> list[list[str]]:
     """A line a metric."""
     rows = []
     for name, each in difference.metrics.items():
-        a, b = (Shown(name, {"estimate": v, "p05": v, "p95": v}) for v in (each.a, each.b))
+        a, b = (Shown(name, v) for v in (each.a, each.b))
         interval = ""
         if each.p05 is not None and each.p95 is not None:
             interval = f"{rounded(each.p05)} – {rounded(each.p95)}"

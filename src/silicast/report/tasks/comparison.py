@@ -177,7 +177,7 @@ def _interval(one: Candidate, column: Column) -> str:
     name, belief = result
     if name == "gpus":
         return f"{belief.p05:,.0f} – {belief.p95:,.0f}"
-    shown = Shown(name, {n: getattr(belief, n) for n in ("estimate", "p05", "p95")})
+    shown = Shown(name, belief)
     unit = f" {shown.unit}" if name.endswith("_ms") else ""
     return f"{shown.interval}{unit}"
 

@@ -101,8 +101,7 @@ def _counts_sequences(curve: LoadCurve) -> bool:
 def _metric(metrics: Mapping[str, Any], name: str) -> str:
     if name not in metrics:
         return ""
-    belief = metrics[name]
-    shown = Shown(name, {"estimate": belief.estimate, "p05": belief.p05, "p95": belief.p95})
+    shown = Shown(name, metrics[name])
     return shown.value if shown.unit in {"s", "ms", "µs"} else shown.estimate
 
 

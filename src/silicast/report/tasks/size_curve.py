@@ -47,15 +47,9 @@ def memory_gb(answer: Answer) -> float:
 
 def _row(curve: SizeCurve, value: int, answer: Answer) -> list[str]:
     belief = answer.metrics["e2e_ms"]
-    numbers = {"estimate": belief.estimate, "p05": belief.p05, "p95": belief.p95}
-    shown = Shown("e2e_ms", numbers)
+    shown = Shown("e2e_ms", belief)
     bound = answer.bound["e2e_ms"]
-    row = [
-        f"{value:,}",
-        shown.value,
-        shown.interval,
-        Shown("e2e_ms", dict.fromkeys(numbers, bound)).value,
-    ]
+    row = [f"{value:,}", shown.value, shown.interval, Shown("e2e_ms", bound).value]
     if curve.name == BATCH:
         row.append(rounded(value / belief.estimate * 1e3))
     fits = not answer.why["memory_gb"]["excess"]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 from silicast.core.errors import SilicastError
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolve import find_any_device, find_any_engine, find_any_model
@@ -22,29 +26,22 @@ def check_names(scenario: Scenario) -> None:
     ]
     for prefix, device, model, engine in entries:
         if device is not None:
-            _known_device(device, scenario, f"{prefix}device")
+            _check_known(find_any_device, device, scenario, f"{prefix}device")
         if model is not None:
-            _known_model(model, scenario, f"{prefix}model")
+            _check_known(find_any_model, model, scenario, f"{prefix}model")
         if engine is not None:
             table = EngineTable(engine) if isinstance(engine, str) else engine
             find_any_engine(table, scenario.folder, f"{prefix}engine")
     if raw.speculative is not None and raw.speculative.draft is not None:
-        _known_model(raw.speculative.draft, scenario, "speculative.draft")
+        _check_known(find_any_model, raw.speculative.draft, scenario, "speculative.draft")
 
 
-def _known_device(spec: str | dict[str, object], scenario: Scenario, field: str) -> None:
-    """A device that is known though not modelled is no bad name."""
+def _check_known(
+    find: Callable[[Any, Path, str], object], spec: object, scenario: Scenario, field: str
+) -> None:
+    """Refuses a name that nothing has; what is known though not modelled is no bad name."""
     try:
-        find_any_device(spec, scenario.folder, field)
-    except SilicastError as error:
-        if error.kind != "not_yet":
-            raise
-
-
-def _known_model(spec: str | dict[str, object], scenario: Scenario, field: str) -> None:
-    """A model that is known though not modelled is no bad name."""
-    try:
-        find_any_model(spec, scenario.folder, field)
+        find(spec, scenario.folder, field)
     except SilicastError as error:
         if error.kind != "not_yet":
             raise
