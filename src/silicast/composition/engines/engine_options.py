@@ -81,9 +81,8 @@ EAGER_CAVEAT = (
     "without graphs an engine's own Python runs between kernels; only launches are modelled, "
     "and short steps may take several times as long"
 )
-_GRAPHS: Mapping[str, Launch] = {
-    "full": "graph", "piecewise": "piecewise", "off": "stream", "decode": "graph"
-}  # fmt: skip
+_CAPTURED: Mapping[str, Launch] = {"full": "graph", "piecewise": "piecewise", "decode": "graph"}
+_GRAPHS: Mapping[str, Launch] = {**_CAPTURED, "off": "stream"}
 
 
 def with_options(engine: Engine, options: Mapping[str, Any]) -> Engine:

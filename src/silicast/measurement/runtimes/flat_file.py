@@ -18,13 +18,13 @@ def flat(root: dict[int, Any]) -> bytes:
     >>> len(flat({0: 3, 1: [], 2: "name"}))
     64
     """
-    writer = _Writer()
+    writer = _FlatBytes()
     writer.data[:4] = struct.pack("<I", writer.put(root))
     return bytes(writer.data)
 
 
 @final
-class _Writer:
+class _FlatBytes:
     """The bytes so far."""
 
     def __init__(self) -> None:

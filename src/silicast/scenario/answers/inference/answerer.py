@@ -437,8 +437,8 @@ def _answer(
         from silicast.composition.errors.uncertainty import with_assumed_structure
 
         memory = with_assumed_structure(memory)
-    metrics["memory_gb"], said = by_names(memory, static_batch.memory.weights, deployment)
-    warnings = [*warnings, *said]
+    metrics["memory_gb"], remarks = by_names(memory, static_batch.memory.weights, deployment)
+    warnings = [*warnings, *remarks]
     metrics |= figures
     domain = static_batch.total.domain
     if domain == "in" and unknown_cap(deployment.device):
