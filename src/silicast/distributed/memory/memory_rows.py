@@ -82,8 +82,10 @@ class PipelineRanks:
                 hint="give one for each pipeline rank",
             )
         counts = [_kind_counts(model, each) for each in chunks]
-        firsts = [any(first == 0 for first, _ in each) for each in chunks]
-        lasts = [any(end == model.staged_layers for _, end in each) for each in chunks]
+        every = [bounds for each in chunks for bounds in each]
+        begins, ends = min(every), max(every, key=lambda bounds: bounds[::-1])
+        firsts = [begins in each for each in chunks]
+        lasts = [ends in each for each in chunks]
 
         shares = max(plan.sharers, plan.group("edp").size) > 1
 

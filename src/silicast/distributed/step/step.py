@@ -130,15 +130,21 @@ class DistributedStep:
 
 
 def alike(rank: Rank, bounds: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-    """For each chunk the first one of the same layers, which is priced for all of them."""
-    model = rank.deployment.model
+    """For each chunk the first one of the same layers, which is priced for all of them.
+
+    Embedding and head are on the first and the last chunk, which may hold no layers: the next one
+    begins with the same layer, and one of the same layers amid the model stands for it.
+    """
+    model, count = rank.deployment.model, len(bounds)
     firsts: dict[object, tuple[int, int]] = {}
-    items = []
-    for first, last in bounds:
+    keys: list[object] = []
+    for number, (first, last) in enumerate(bounds):
         kinds = tuple(model.kind(layer) for layer in range(first, min(last, model.layers)))
-        ends = first == 0, last == model.staged_layers
-        items.append(firsts.setdefault((kinds, *ends), (first, last)))
-    return tuple(items)
+        ends = number == 0, number == count - 1
+        keys.append((kinds, ends))
+        if (first == 0, last == model.staged_layers) == ends:
+            firsts.setdefault(keys[-1], (first, last))
+    return tuple(firsts.get(key, each) for key, each in zip(keys, bounds, strict=True))
 
 
 def schedule_of(rank: Rank) -> PipelineSchedule:

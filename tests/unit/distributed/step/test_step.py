@@ -15,6 +15,7 @@ from silicast.composition.passes.deployment import Deployment
 from silicast.composition.passes.training_step import Batch, predict_training_step
 from silicast.composition.step.stage_graph import StageGraph
 from silicast.core.errors import SilicastError
+from silicast.distributed.memory.memory import plan_memory
 from silicast.distributed.pipeline.chunk import Rank, chunk_graph, predict_chunk
 from silicast.distributed.pipeline.chunk_bounds import chunk_bounds
 from silicast.distributed.ranks.adapters import RankAdapters
@@ -22,7 +23,7 @@ from silicast.distributed.ranks.data_ranks import Exchanges, layer_parameters
 from silicast.distributed.ranks.plan import ContextExchange, TrainingPlan
 from silicast.distributed.search.candidates import FIELDS, PlanSpace, candidates
 from silicast.distributed.search.search import closed_form, search
-from silicast.distributed.step.step import Overlap, predict_step
+from silicast.distributed.step.step import Overlap, alike, predict_step
 from silicast.hardware.catalog import find_device
 from silicast.workload.frameworks.eager import Framework
 from silicast.workload.graphs.graph import Graph
@@ -412,3 +413,25 @@ def test_dropout_of_scores_costs_time_where_no_kernel_holds_it(tp: int, recomput
     fused = [seconds("fused", dropout=each) for each in (True, False)]
     assert fused[0] == fused[1]
     assert with_masks - without < without - fused[0]
+
+
+def test_ends_of_the_model_may_hold_no_layers() -> None:
+    """Six layers on eight chunks: embedding and head are alone on theirs, and are priced and held
+    there alone (Megatron-LM's ``account_for_embedding_in_pipeline_split``).
+    """
+    model = replace(find_model("Llama-3.1-8B"), layers=6)
+    plan = TrainingPlan(pp=4, virtual_stages=2)
+    bounds = chunk_bounds(6, 8)
+    assert bounds[:3] == ((0, 0), (0, 1), (1, 2))
+    current = rank(plan)
+    current = replace(current, deployment=replace(current.deployment, model=model))
+    priced = alike(current, bounds)
+    assert priced[0] == (0, 0)
+    assert priced[-1] == (6, 6)
+    assert set(priced[1:-1]) == {(1, 2)}, "a layer amid the model"
+    graphs = [chunk_graph(current, *each) for each in priced]
+    for name in ("embedding", "lm_head"):
+        held = [sum(node.name == name for _, node in graph.nodes()) for graph in graphs]
+        assert sum(held) == 1
+    whole = plan_memory(model, plan, 128, 1).parameters
+    assert int(whole.sum()) == parameters(model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ def deepseek_v3_pretrain_1024gpu_h100_bf16_config():
 """
 
 
-def read(tmp_path: Path, text: str, devices: int) -> dict[str, object]:
+def read(tmp_path: Path, text: str, devices: int) -> dict[str, Any]:
     file = tmp_path / "recipe.py"
     file.write_text(text)
     return read_training_config(file, devices=devices)[0]

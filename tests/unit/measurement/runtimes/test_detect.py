@@ -8,12 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from silicast.measurement.runtimes.fusion_rules import PairTimes, finding
 
 from silicast.app import status
 from silicast.app.cli import main
 from silicast.core.errors import SilicastError
-from silicast.measurement.runtimes.detect import detect, runtime_named
+from silicast.measurement.runtimes.detect import PairTimes, detect, finding, runtime_named
 from silicast.measurement.runtimes.minimal_pairs import BARRIER, NEUTRAL, OPERATORS, SECOND, pairs
 
 RULES = {("conv", "relu"), ("conv", "batch_norm"), ("matmul", "mul_scalar")}
