@@ -5,7 +5,8 @@
 One run measures everything: each row several times, in turns with all others, so that a slow minute
 of a shared machine falls on all of them; the median counts. Commands find their bytecode, as a
 user's do, whatever this shell says of it. "New" is a question on a deployment
-that this process has not seen, "known" one that it has. Beside the times stand the machine, its
+that this process has not seen, "known" one that it has; no process finds what earlier ones kept on
+disk, but in the row that says so. Beside the times stand the machine, its
 load, the commit and what runs (Python, or a core), and how far batches of `silicast.deployment` are
 from `silicast.infer`.
 """
@@ -110,7 +111,7 @@ class Rows:
         self.draw = random.Random(36)
         self.known = silicast.deployment(**WHERE)
         self.known.batch(batch=8, input_len=1000, output_len=128)
-        self._bytecode = TemporaryDirectory()
+        self._bytecode, self._cache = TemporaryDirectory(), TemporaryDirectory()
 
     def kernel(self, name: str) -> float:
         """Kernels one by one, each of a size of its own."""
@@ -182,10 +183,13 @@ class Rows:
         best_plan(decode(PLAN), finalists=finalists)
         return 1
 
-    def shell(self, *arguments: str) -> float:
-        """A command in a process of its own, with the bytecode of an earlier one."""
+    def shell(self, *arguments: str, kept: bool = False) -> float:
+        """A command in a process of its own, with the bytecode of an earlier one, and what earlier
+        ones kept on disk if it may.
+        """
         shell = {n: v for n, v in os.environ.items() if n != "PYTHONDONTWRITEBYTECODE"}
         shell["PYTHONPYCACHEPREFIX"] = self._bytecode.name
+        shell["SILICAST_CACHE"] = self._cache.name if kept else ""
         command = [sys.executable, "-m", "silicast", *arguments]
         subprocess.run(command, check=True, capture_output=True, env=shell)
         return 1
@@ -207,10 +211,12 @@ def rows() -> dict[str, tuple[Timed, float, str]]:
         "--output-len",
         "128",
     )
+    serving_command = (*SHELL_SERVE.split(), "--input-len", "512", "--output-len", "128")
     return {
         "first answer from the shell": (lambda: row.shell(*first), 1.0, "s"),
-        "serve of 1,000 requests from the shell": (
-            lambda: row.shell(*SHELL_SERVE.split(), "--input-len", "512", "--output-len", "128"),
+        "serve of 1,000 requests from the shell": (lambda: row.shell(*serving_command), 1.0, "s"),
+        "the same, prices kept by an earlier one": (
+            lambda: row.shell(*serving_command, kept=True),
             1.0,
             "s",
         ),
@@ -276,6 +282,7 @@ def off() -> dict[str, float]:
 
 
 def main(out: str = "") -> None:
+    os.environ["SILICAST_CACHE"] = ""
     start = cpu_s()
     table = {name: {"value": value, "unit": unit} for name, value, unit in measured()}
     git = ["git", "rev-parse", "--short", "HEAD"]

@@ -184,10 +184,8 @@ class Breakdown:
                 exposed,
             )
         bound = min(bound, exposed)  # the two may round apart by a picosecond
-        return Part(
-            node.name, exposed, hidden, bound, bound_by, node.count, pipes, ceiling,
-            also_bound_by=also,
-        )  # fmt: skip
+        times = exposed, hidden, bound
+        return Part(node.name, *times, bound_by, node.count, pipes, ceiling, also_bound_by=also)
 
     def _repeats(self, stage: int, block: str) -> int:
         return self.graph.executions.repeats(stage, block)
