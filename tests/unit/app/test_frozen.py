@@ -15,7 +15,9 @@ DEPLOYMENT = (
 )
 
 FROZEN = {
-    "infer": f"{DEPLOYMENT} --cached-len --price --price-where --html --calibration --strict --json",
+    "infer": (
+        f"{DEPLOYMENT} --cached-len --price --price-where --html --calibration --strict --json"
+    ),
     "serve": (
         "--model --device --rate --concurrency --trace --skip-bad-rows --no-skip-bad-rows "
         "--input-len --output-len --requests "

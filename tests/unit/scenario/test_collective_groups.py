@@ -14,9 +14,7 @@ from silicast.scenario.run import run
 WORK = {"op": "all_to_all", "bytes": 64 << 20, "gpus": 8}
 
 
-def answered(
-    oversubscription: float = 4, tier: str = "auto", pod: int = 32, **work: Any
-) -> Answer:
+def answered(oversubscription: float = 4, tier: str = "auto", pod: int = 32, **work: Any) -> Answer:
     cluster = {"gpus_per_pod": pod, "oversubscription": oversubscription}
     return run(
         decode({
