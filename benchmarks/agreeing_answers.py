@@ -459,7 +459,7 @@ def served_everywhere(draw: Draw) -> Pair:
 
 def capacity_everywhere(draw: Draw) -> Pair:
     """A capacity asked of the command line, in Python, and as a scenario."""
-    work = {"input_len": draw.choice((128, 512)), "output_len": draw.choice((16, 32))}
+    work: dict[str, Any] = {"input_len": draw.choice((128, 512)), "output_len": 16}
     model, board, limit = draw.choice(SMALL), draw.choice(BOARDS[:4]), draw.choice((8, 15, 30))
     traffic = {"arrival": {"kind": "poisson", "rate_per_s": 1.0}, **work}
     slo = {"tpot_mean_ms": float(limit)}
@@ -504,7 +504,8 @@ def fewest_served(draw: Draw) -> Pair:
 def users_and_served(draw: Draw) -> Pair:
     """A row of ``compare`` for users, and ``serve`` of its devices."""
     model, users = draw.choice(("Llama-3.1-8B", "Qwen3-8B")), draw.randint(20, 200)
-    work = {"input_len": draw.choice((128, 1024)), "output_len": draw.choice((32, 128))}
+    lengths = draw.choice((128, 1024)), draw.choice((32, 128))
+    work: dict[str, Any] = dict(zip(("input_len", "output_len"), lengths, strict=True))
     board, speed = draw.choice(BOARDS), draw.choice((10.0, 25.0))
     row = silicast.compare(
         model=model, device=[board], users=users, tokens_per_user=speed, **work

@@ -14,8 +14,8 @@ from silicast.scenario.run import run
 WORK = {"op": "all_to_all", "bytes": 64 << 20, "gpus": 8}
 
 
-def answered(oversubscription: float = 4, tier: str = "auto", **work: Any) -> Answer:
-    cluster = {"gpus_per_pod": 32, "oversubscription": oversubscription}
+def answered(oversubscription: float = 4, tier: str = "auto", pod: int = 32, **work: Any) -> Answer:
+    cluster = {"gpus_per_pod": pod, "oversubscription": oversubscription}
     return run(
         decode({
             "task": "collective", "device": "H100", "cluster": cluster, "tier": tier,
@@ -33,6 +33,14 @@ def test_groups_across_pods_wait_for_each_other() -> None:
     assert waited > 0.0
     assert shared.domain == "near"
     assert any("8 groups at once" in line for line in shared.warnings)
+
+
+def test_what_was_not_studied_is_no_measured_ground() -> None:
+    """One group over narrow uplinks of InfiniBand: the study was TCP, and the answer says so."""
+    reply = answered(op="all_reduce", gpus=64, pod=8)
+    assert any("was not studied" in line for line in reply.warnings)
+    assert reply.domain == "near"
+    assert answered(oversubscription=1, op="all_reduce", gpus=64).domain == "in"
 
 
 def test_parts_sum_to_the_time() -> None:

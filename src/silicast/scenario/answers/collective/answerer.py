@@ -107,7 +107,8 @@ class CollectiveAnswerer(Answerer):
         if packets is not None:
             warnings.append(packets.remark)
         measured = load_physics("communication").is_measured(device.architecture)
-        domain: Domain = "in" if measured and sharing is None else "near"
+        alone = sharing is None and packets is None
+        domain: Domain = "in" if measured and alone else "near"
         return answer(
             metrics={"latency_us": latency.times(1e6), "bus_bandwidth_gbs": bandwidth},
             bound={"latency_us": bound * 1e6},

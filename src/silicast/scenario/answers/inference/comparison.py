@@ -156,17 +156,17 @@ def carrying(
             yield _priced(Candidate(label, tree, _answer(result, demand, tree, warnings)), prices)
 
 
-def _answer(found: Carried, demand: UserDemand, tree: Tree, warnings: Sequence[str]) -> Answer:
+def _answer(carried: Carried, demand: UserDemand, tree: Tree, warnings: Sequence[str]) -> Answer:
     """The closed form's plan, with as many replicas as carry the users in a simulation."""
-    deployment, devices = found.deployment, found.deployment.plan.gpus
-    replicas, clients, served = _replicas(found.replicas, demand, tree)
+    deployment, devices = carried.deployment, carried.deployment.plan.gpus
+    replicas, clients, served = _replicas(carried.replicas, demand, tree)
     simulated = clients
     if replicas > 1 and demand.users <= WHOLE_FLEET:
         simulated = demand.users
         served = _prepared({**tree, "pools": {"all": {"count": replicas}}}, demand, simulated)
     reply = served.answer()
     measured, share, gpus = reply.metrics, demand.users / simulated, replicas * devices
-    ends = found.gpus
+    ends = carried.gpus
     rate = Quantity(*msgspec.structs.astuple(measured["output_tokens_per_s"])).times(share)
     metrics = {
         "gpus": Belief(float(gpus), min(ends.p05, gpus), max(ends.p95, gpus)),
@@ -185,24 +185,24 @@ def _answer(found: Carried, demand: UserDemand, tree: Tree, warnings: Sequence[s
             "asked": demand.users,
             "a_replica": clients,
             "replicas": replicas,
-            "room_of_a_replica": found.room,
+            "room_of_a_replica": carried.room,
             "tpot_limit_ms": demand.tpot_s * MILLI,
         },
         "deployment": description(
             deployment.machine, deployment.model.name, gpus, deployment.precision.label
         ),
     }
-    remarks = list(dict.fromkeys([*found.loop.decode.warnings, *warnings, *reply.warnings]))
+    remarks = list(dict.fromkeys([*carried.loop.decode.warnings, *warnings, *reply.warnings]))
     return msgspec.structs.replace(reply, metrics=metrics, warnings=remarks, why=why)
 
 
 def _replicas(start: int, demand: UserDemand, tree: Tree) -> tuple[int, int, PreparedServing]:
     """The fewest replicas whose users see their speed in a simulation, the users of the fullest,
-    and its simulation, as ``serve`` makes it; found from a number that is nearly right.
+    and its simulation, as ``serve`` makes it; looked for from a number that is nearly right.
     """
     tried: dict[int, tuple[int, PreparedServing]] = {}
 
-    def kept(replicas: int) -> bool:
+    def fast_enough(replicas: int) -> bool:
         clients = math.ceil(demand.users / replicas)
         ready = _prepared(tree, demand, clients)
         tried[replicas] = clients, ready
@@ -210,11 +210,11 @@ def _replicas(start: int, demand: UserDemand, tree: Tree) -> tuple[int, int, Pre
         return tpot_ms <= demand.tpot_s * MILLI
 
     replicas = start
-    if kept(replicas):
-        while replicas > 1 and kept(replicas - 1):
+    if fast_enough(replicas):
+        while replicas > 1 and fast_enough(replicas - 1):
             replicas -= 1
     else:
-        while math.ceil(demand.users / replicas) > 1 and not kept(replicas := replicas + 1):
+        while math.ceil(demand.users / replicas) > 1 and not fast_enough(replicas := replicas + 1):
             pass
     return replicas, *tried[replicas]
 

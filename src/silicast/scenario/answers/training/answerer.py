@@ -11,7 +11,7 @@ from silicast.composition.passes.deployment import Deployment
 from silicast.composition.power.energy import work_energy
 from silicast.composition.timeline.trace_events import PredictedTimeline
 from silicast.core.dtypes import BITS, RECIPES
-from silicast.core.prediction import PICOSECONDS, Quantity, Tier
+from silicast.core.prediction import PICOSECONDS, Quantity, Tier, worst_domain
 from silicast.distributed.pipeline.stalls import bubble_advice
 from silicast.kernels.physics.formats import computes_in, with_format
 from silicast.scenario.answer import (
@@ -101,7 +101,7 @@ def answer_of(
             **less.metrics, **energy,
         },
         bound={"step_time_s": training_run.step.bound_seconds}, tier=tier,
-        domain=training_run.step.domain,
+        domain=worst_domain((training_run.step.domain, uplinks.domain)),
         warnings=[*training_run.step.warnings, *training_run.warnings, *_bubble(training_run),
         *uplinks.warnings, *memory.advice],
         why={**_why(training_run), **less.why, **(more or {})},

@@ -9,7 +9,7 @@ from typing import final
 
 from silicast.communication.flows.packets import PacketEffects, effects_by_rates, widened
 from silicast.composition.step.stage_graph import topology
-from silicast.core.prediction import Part, Quantity
+from silicast.core.prediction import Domain, Part, Quantity
 from silicast.scenario.answers.training.training_runs import TrainingRun
 
 EXCHANGED = ("weights_", "gradients_")
@@ -33,6 +33,11 @@ class OverUplinks:
     def widened(self, step: Quantity) -> Quantity:
         """A step whose upper end holds packets too."""
         return step if self.effects is None else widened(step, self.share)
+
+    @property
+    def domain(self) -> Domain:
+        """Near where packets matter, of which nothing measured says what they add to a step."""
+        return "in" if self.effects is None else "near"
 
     @property
     def warnings(self) -> tuple[str, ...]:
