@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.few_samples import spearman
 from lab.fit_edge_spaces import read_table
+from lab.scorecard.figures import rank_correlation
 from lab.scorecard.suite import data_folder
 from silicast.core.files import write_atomically
 from silicast.measurement.calibrating.priced_space import priced_space
@@ -54,7 +54,7 @@ def main() -> None:
             width = np.exp(1.645 * priced.log_sd)
             ratio = predicted / truth
             results[f"{name} {source}"] = {
-                "spearman": round(spearman(predicted, truth), 3),
+                "spearman": round(rank_correlation(predicted, truth), 3),
                 "median_error_pct": round(100 * float(np.median(np.abs(ratio - 1.0))), 1),
                 "median_ratio": round(float(np.median(ratio)), 2),
                 "in_interval_pct": round(

@@ -63,7 +63,9 @@ TASKS: Mapping[str, Coming] = {
 
 FIELDS: Mapping[str, Coming] = {
     "speculative": Coming(
-        "speculative decoding of this task", "task serving with the same table; without it", _INFER
+        "speculative decoding of this task",
+        "task serving or inference with the same table; without it",
+        _INFER,
     ),
     "lora": Coming(
         "low-rank adapters of this task", "task serving or training with it; without it", _SERVE

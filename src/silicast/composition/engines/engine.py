@@ -475,6 +475,11 @@ class Engine(Strict, frozen=True):
     def __hash__(self) -> int:
         return hash((self.name, self.version, self.launch.decode, self.host.asynchronous))
 
+    def has_switch_for(self, option: str) -> bool:
+        """Whether one of its own switches sets an option of ours."""
+        meant = (each for table in self.switches.values() for each in table.sets.values())
+        return any(option in each for each in meant)
+
     @property
     def launch_memory(self) -> LaunchMemoryTable | None:
         """What its release sets aside at the start; None = not stated."""

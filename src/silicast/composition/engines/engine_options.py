@@ -16,8 +16,7 @@ option                        values               what it does
 ``nvls``                      true, false          long sums are made in the NVLink switch
 ``fused_routing``             true, false          one kernel chooses experts within groups
 ``fused_latent``              true, false          one product makes both latents of a layer
-``fused_attention``           true, false          attention is one kernel, else its scores are
-                                                   written to memory
+``fused_attention``           true, false          one kernel, else scores are in memory
 ``policy``                    a name               the scheduling policy, of another engine too:
                                                    vllm-v1, vllm-v0, sarathi, sglang, trtllm,
                                                    orca, static, lightllm
@@ -81,6 +80,8 @@ EAGER_CAVEAT = (
     "without graphs an engine's own Python runs between kernels; only launches are modelled, "
     "and short steps may take several times as long"
 )
+OF_SWITCHES = ("cut_rows", "fused_attention")
+"""Options of engines whose files state a switch that sets them."""
 _CAPTURED: Mapping[str, Launch] = {"full": "graph", "piecewise": "piecewise", "decode": "graph"}
 _GRAPHS: Mapping[str, Launch] = {**_CAPTURED, "off": "stream"}
 
@@ -111,6 +112,9 @@ def with_options(engine: Engine, options: Mapping[str, Any]) -> Engine:
                 field=f"engine.options.{name}",
                 hint="give one of them",
             )
+        if option in OF_SWITCHES and not engine.has_switch_for(option):
+            text = f"{engine.name} has no switch for it"
+            raise unsupported(text, f"engine.options.{name}", "leave it out")
         requested[option] = name, value
     for option, change in _OPTIONS.items():  # in this order: the size of a block comes first
         if option in requested:
@@ -347,13 +351,6 @@ def _num_slots(engine: Engine, value: Any) -> Engine:
     return _spread(engine, expert_places=int(_number("num_slots", value, 1, 1 << 16)))
 
 
-def _cut_rows(engine: Engine, value: Any) -> Engine:
-    if _yes_or_no("cut_rows", value) and engine.parallel.tensor:
-        text, field = f"{engine.name} has no such split", "engine.options.cut_rows"
-        raise unsupported(text, field, "leave it out: its tensor parallelism cuts products")
-    return _spread(engine, rows=value)
-
-
 def _spread(engine: Engine, **fields: Any) -> Engine:
     """Fields of the parallel table."""
     table = msgspec.structs.replace(engine.parallel, **fields)
@@ -549,7 +546,7 @@ _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
     "fused_routing": _in_table("fused_routing", "experts", "one_kernel"),
     "fused_latent": _in_table("fused_latent", "fusion", "latent"),
     "fused_attention": _in_table("fused_attention", "fusion", "scores"),
-    "cut_rows": _cut_rows,
+    "cut_rows": _in_table("cut_rows", "parallel", "rows"),
     "policy": _policy,
     "http_server": _http_server,
     "max_num_seqs": _max_num_seqs,

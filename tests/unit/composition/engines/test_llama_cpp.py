@@ -156,8 +156,9 @@ def test_tensor_ranks_need_rows() -> None:
     alone = predicted(options={"split_mode": "row"})
     assert any("one is stated" in said for said in alone.warnings)
     assert alone.metrics == predicted().metrics
-    with pytest.raises(SilicastError, match="no such split"):
-        with_options(find_engine("vllm"), {"cut_rows": True})
+    for option in ("cut_rows", "fused_attention"):
+        with pytest.raises(SilicastError, match="has no switch for it"):
+            with_options(find_engine("vllm"), {option: False})
 
 
 def test_a_name_of_a_mix_says_how_files_of_others_differ(tmp_path: Path) -> None:

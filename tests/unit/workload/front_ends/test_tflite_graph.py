@@ -9,9 +9,10 @@ import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.learning.board_networks import counted
+from silicast.measurement.runtimes.flat_file import flat
 from silicast.workload.front_ends import read_program
 from silicast.workload.graphs.graph import Graph
-from tests.tflite_file import CONV, CUSTOM, DENSE, FP32, INT8, SMALL, TRANSPOSED, flat, model
+from tests.tflite_file import CONV, CUSTOM, DENSE, FP32, INT8, SMALL, TRANSPOSED, model
 
 
 def read(tmp_path: Path, content: bytes) -> Graph:
