@@ -45,8 +45,8 @@ _ENGINES = {"MosaicML": "fsdp", "Megatron-Bridge": "megatron-bridge"}
 ATTENTION = "triton"
 """Of MosaicML's configurations of 2023, whose loss is FlashAttention's fused one (from memory)."""
 _OLD = ("SC21", "Korthikanti", "MT-NLG")
-"""Before fused attention, with the dropouts of Megatron-LM's defaults (0.1), whose masks Korthikanti
-et al. count.
+"""Before fused attention, with the dropouts of Megatron-LM's defaults (0.1), whose masks
+Korthikanti et al. count.
 """
 
 
