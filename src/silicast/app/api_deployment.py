@@ -38,7 +38,7 @@ class CompiledDeployment:
     ) -> BatchMetrics:
         """``prefill_ms``, ``decode_step_ms`` (the median step), ``total_ms`` and ``memory_gb`` of a
         static batch, without the reasons that :func:`silicast.infer` gives; its ``warnings`` say
-        whether it fits in memory.
+        whether it fits in memory, and how unsure weights are that are known by the name of a mix.
 
         Times are read from tables and surfaces: a total is within half a percent of that of
         :func:`silicast.infer`, a part of it within one percent; most are within a tenth of a

@@ -128,6 +128,12 @@ def test_a_batch_is_its_prefill_and_its_decode_steps(compiled: silicast.Compiled
     assert one["total_ms"] == one["prefill_ms"] == batch["prefill_ms"]
 
 
+ASSUMED: dict[str, Any] = {
+    "architectures": ["FancyForCausalLM"], "hidden_size": 2048, "num_attention_heads": 32,
+    "num_hidden_layers": 16, "num_key_value_heads": 8, "intermediate_size": 8192,
+    "vocab_size": 128256, "max_position_embeddings": 131072,
+}  # fmt: skip
+"""A configuration that is read as the nearest known one."""
 ROWS: list[dict[str, Any]] = [
     {"batch": 8, "input_len": 1500, "output_len": 90},
     {"input_lens": [40, 3000, 7], "output_len": 5, "cached_len": 100},
@@ -148,17 +154,29 @@ ROWS: list[dict[str, Any]] = [
         {"model": "Qwen3-30B-A3B", "device": "h200"},
         {"model": "DeepSeek-V2-Lite", "parallel": {"attention_dp": 2, "ep": 2}},
         {"device": "RTX 4090", "model": "Qwen3-4B"},
+        {
+            "device": "RTX 4090",
+            "model": "Qwen3-8B",
+            "engine": "llama.cpp",
+            "precision": {"weights": "q4_k_m"},
+        },
+        {"model": ASSUMED},
     ],
 )
 def test_batches_together_are_the_very_numbers_of_infer(fields: dict[str, Any]) -> None:
     where = {**WHERE, **fields}
-    many = silicast.deployment(**where).batches(ROWS)
+    known = silicast.deployment(**where)
+    many = known.batches(ROWS)
     assert len(many) == len(ROWS)
     for batch, row in zip(many, ROWS, strict=True):
-        whole = silicast.infer(**where, **row)
+        whole, single = silicast.infer(**where, **row), known.batch(**row)
         assert batch.items() <= whole.predicted.metrics.items()
         assert ("decode_step_ms" in batch) == (row["output_len"] > 1)
-        assert batch.warnings == tuple(x for x in whole.warnings if x.startswith("does not fit"))
+        remarks = "does not fit", "weights by the usual rules"
+        assert batch.warnings == tuple(x for x in whole.warnings if x.startswith(remarks))
+        assert ("precision" in fields) == any("usual rules" in each for each in batch.warnings)
+        assert single["memory_gb"] == batch["memory_gb"]
+        assert single.warnings == batch.warnings
 
 
 def test_no_batches_are_none_and_a_bad_one_is_refused(
