@@ -100,9 +100,14 @@ class KnownDeployment:
             workloads: of each batch, that of the task.
 
         Raises:
-            SilicastError: as :meth:`batch`.
+            SilicastError: as :meth:`batch`; names the row.
         """
-        sizes = [self._sizes(workload) for workload in workloads]
+        sizes = []
+        for number, workload in enumerate(workloads):
+            try:
+                sizes.append(self._sizes(workload))
+            except SilicastError as error:
+                raise error.at(f"rows[{number}]") from None
         metrics: list[BatchMetrics] = []
         for part in parts_of(sizes, lambda one: states_of(len(one[0]), one[1])):
             batches = [(lengths, output_len) for lengths, output_len, _ in part]

@@ -185,7 +185,55 @@ def test_no_batches_are_none_and_a_bad_one_is_refused(
     assert compiled.batches([]) == []
     with pytest.raises(SilicastError) as error:
         compiled.batches([ROWS[0], {"input_len": 0, "output_len": 4}])
-    assert error.value.field == "workload.input_len"
+    assert error.value.field == "rows[1].workload.input_len"
+
+
+@pytest.mark.parametrize("rows", [3, {"batch": 1}, "ab", [3], [None], ["ab"], [[("batch", 1)]]])
+def test_rows_that_are_none_are_refused(compiled: silicast.CompiledDeployment, rows: Any) -> None:
+    with pytest.raises(SilicastError, match=r"expected a (list of dicts|dict), found") as error:
+        compiled.batches(rows)
+    assert error.value.field == ("rows[0]" if isinstance(rows, list) else "rows")
+    assert "'input_len': 512" in error.value.hint
+    with pytest.raises(SilicastError) as error:
+        compiled.batches([ROWS[0], 3])  # type: ignore[list-item]
+    assert error.value.field == "rows[1]"
+
+
+NO_BATCHES: list[Any] = [
+    3, None, "ab", {"prefill": [], "decode": []}, [3], [(1,)], [(1, 2, 3)], [("a", "b")],
+    [(None, 1)], [(1.5, 0)], [(1, 0.5)], [(1 << 70, 0)], [(1, 1 << 70)], [(1, float("inf"))],
+    [(1e300, 0)], [(1, 1 << 63)],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("batch", NO_BATCHES)
+@pytest.mark.parametrize("pp", [1, 2])
+def test_what_is_no_batch_is_refused(batch: Any, pp: int) -> None:
+    step = silicast.step_predictor(**WHERE, parallel={"pp": pp}, load=False)
+    with pytest.raises(SilicastError, match=r"expected \(new, cached\) tokens") as error:
+        step(batch)
+    assert error.value.field == "batch"
+    assert "(1, 1000)" in error.value.hint
+    with pytest.raises(SilicastError) as error:
+        step.many([[(1, 77)], batch])
+    assert error.value.field == "batches[1]"
+
+
+@pytest.mark.parametrize("batches", [3, None, "ab", {"a": []}])
+def test_what_are_no_batches_is_refused(step: StepPredictor, batches: Any) -> None:
+    with pytest.raises(SilicastError, match="a list of batches") as error:
+        step.many(batches)
+    assert error.value.field == "batches"
+
+
+def test_whole_numbers_of_any_type_are_a_batch(step: StepPredictor) -> None:
+    known = step([(256, 512), (1, 300)])
+    same: list[Any] = [
+        [(256.0, 512), (1, 300.0)],
+        np.array([[256, 512], [1, 300]], dtype=np.uint16),
+        iter([(np.int32(256), 512), (1, np.int64(300))]),
+    ]
+    assert [step(batch) for batch in same] == [known] * 3
 
 
 def test_serve_is_the_task_serving(compiled: silicast.CompiledDeployment) -> None:
