@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, final
 
 from silicast.app.api import Predicted, plain, predict, refuse_unknown
 from silicast.app.arguments import described
 from silicast.composition.prices.step_predictor import StepPredictor
+from silicast.core.errors import SilicastError
+from silicast.core.plain_data import shown
 from silicast.scenario.compiled_deployment import BatchMetrics, KnownDeployment
 
 
@@ -38,7 +40,7 @@ class CompiledDeployment:
     ) -> BatchMetrics:
         """``prefill_ms``, ``decode_step_ms`` (the median step), ``total_ms`` and ``memory_gb`` of a
         static batch, without the reasons that :func:`silicast.infer` gives; its ``warnings`` say
-        whether it fits in memory.
+        whether it fits in memory, and how unsure weights are that are known by the name of a mix.
 
         Times are read from tables and surfaces: a total is within half a percent of that of
         :func:`silicast.infer`, a part of it within one percent; most are within a tenth of a
@@ -60,7 +62,7 @@ class CompiledDeployment:
         stated = {name: value for name, value in lengths.items() if value is not None}
         return self._known.batch(_with_batch({**stated, "output_len": output_len}))
 
-    def batches(self, rows: Sequence[dict[str, Any]]) -> list[BatchMetrics]:
+    def batches(self, rows: Iterable[Mapping[str, Any]]) -> list[BatchMetrics]:
         """:meth:`batch` of many static batches at once, with the very numbers and intervals of
         :func:`silicast.infer`: they are evaluated together, and nothing is interpolated. A hundred
         take a twentieth of the time of as many answers (``benchmarks/speed_table.py``).
@@ -69,9 +71,15 @@ class CompiledDeployment:
             rows: of each batch, the arguments of :meth:`batch` as a dict.
 
         Raises:
-            SilicastError: see :meth:`batch`.
+            SilicastError: see :meth:`batch`; or a row is no dict. It names the row.
         """
-        return self._known.batches([_with_batch(plain(row)) for row in rows])
+        if isinstance(rows, Mapping | str) or not isinstance(rows, Iterable):
+            raise _no_row(rows, "rows", "a list of dicts")
+        stated = [plain(row) for row in rows]
+        for number, row in enumerate(stated):
+            if not isinstance(row, dict):
+                raise _no_row(row, f"rows[{number}]", "a dict")
+        return self._known.batches([_with_batch(row) for row in stated])
 
     def serve(self, **workload: Any) -> Predicted:
         """The answer of task ``serving`` to a workload on this deployment.
@@ -84,6 +92,11 @@ class CompiledDeployment:
             SilicastError: see :func:`silicast.predict`.
         """
         return predict({**self._fields, "task": "serving", "workload": workload})
+
+
+def _no_row(given: object, field: str, expected: str) -> SilicastError:
+    hint = "a row is {'batch': 8, 'input_len': 512, 'output_len': 64}"
+    return SilicastError(f"expected {expected}, found {shown(given)}", field=field, hint=hint)
 
 
 def _with_batch(lengths: dict[str, Any]) -> dict[str, Any]:

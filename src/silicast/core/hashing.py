@@ -12,9 +12,12 @@ from typing import Any
 
 import msgspec
 
+from silicast.core import LOADED_NS
 from silicast.core.files import opened_file
 
 MOST_BYTES = 1 << 30
+COARSE_NS = 20_000_000
+"""By what a file's time may be behind the clock: kernels stamp files by a tick of up to 10 ms."""
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
@@ -46,18 +49,32 @@ def _of_array(value: Any) -> Any:
 _RECORDS = msgspec.msgpack.Encoder(order="deterministic", enc_hook=_of_array)
 
 
-def made_by(folders: tuple[Path, ...]) -> str:
-    """What results rest on beside their question: sizes and times of all files in folders, Python,
-    numpy and the processor.
+def made_by(folders: tuple[Path, ...], loaded_ns: int = LOADED_NS) -> str | None:
+    """What results rest on beside their question: sizes and times of all files in folders, the
+    release, Python, numpy and the processor; None where a file changed since it was loaded: what
+    runs is then not what the files say.
+
+    Args:
+        loaded_ns: when the first of the files was read, ns since 1970.
+
+    Raises:
+        OSError: a folder cannot be read.
     """
     import numpy as np
 
+    import silicast
+
     stamps = sorted(stamp for folder in folders for stamp in _stamps(os.fspath(folder)))
+    if any(max(times) > loaded_ns - COARSE_NS for _, _, *times in stamps):
+        return None
     runs = sys.implementation.cache_tag, np.__version__, platform.machine()
-    return content_hash([stamps, runs])
+    return content_hash([stamps, silicast.__version__, runs])
 
 
-def _stamps(folder: str) -> Iterator[tuple[str, int, int]]:
+def _stamps(folder: str) -> Iterator[tuple[str, int, int, int]]:
+    """Path, size and times of files: installers set that of the content, but never that of the
+    last change (on Windows: of the creation).
+    """
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name == "__pycache__":
@@ -66,7 +83,7 @@ def _stamps(folder: str) -> Iterator[tuple[str, int, int]]:
                 yield from _stamps(entry.path)
             else:
                 status = entry.stat()
-                yield entry.path, status.st_size, status.st_mtime_ns
+                yield entry.path, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def files_hash(paths: Iterable[Path]) -> str:

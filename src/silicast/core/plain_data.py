@@ -42,6 +42,8 @@ _MANY = "many cases go into a JSON Lines file for `silicast batch`"
 EXACT = 1 << 53
 """Below it every whole number is exact as a float."""
 _BOM = b"\xef\xbb\xbf"
+_WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*")
+_NUMBER = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*")
 # An unclosed string runs to its end rather than failing, so that a scan stays linear.
 _JSON_TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
 _TOML_TOKENS = re.compile(
@@ -164,19 +166,20 @@ def whole_number(text: str | float) -> float | int:
 
 
 def value_of_word(text: str) -> bool | int | float | str:
-    """A word of a command line, a cell of a table: a truth value, a number, or else its text.
+    """A word of a command line, a cell of a table: a truth value, a finite number in decimal
+    digits, or else its text.
 
     >>> value_of_word("true"), value_of_word("8"), value_of_word("0.9"), value_of_word("8K")
     (True, 8, 0.9, '8K')
+    >>> [value_of_word(word) for word in ("nan", "inf", "1e999", "1_000")]
+    ['nan', 'inf', '1e999', '1_000']
     """
     if text in ("true", "false"):
         return text == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    if len(text) <= MAX_TEXT and _WHOLE.fullmatch(text):
+        return int(text)
+    value = float(text) if _NUMBER.fullmatch(text) else math.inf
+    return value if math.isfinite(value) else text
 
 
 def leaves(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:

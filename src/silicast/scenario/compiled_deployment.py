@@ -7,7 +7,7 @@ from typing import Any, final
 
 from silicast.composition.memory.memory_advice import advice
 from silicast.composition.passes.deployment import Deployment
-from silicast.composition.passes.static_batch import batch_memory, batch_times, gigabytes
+from silicast.composition.passes.static_batch import batch_memory, batch_times
 from silicast.composition.prices.batch_price import batch_price
 from silicast.composition.prices.step_predictor import StepPredictor
 from silicast.core.errors import SilicastError
@@ -18,6 +18,7 @@ from silicast.scenario.answers.inference.answerer import (
     cached_of,
     check_generates,
     lengths_of,
+    memory_gb,
     parts_of,
     states_of,
 )
@@ -35,7 +36,8 @@ class BatchMetrics(dict[str, Belief]):
     """Metrics of a static batch, by name.
 
     Attributes:
-        warnings: that it does not fit in memory, and what would.
+        warnings: that it does not fit in memory, and what would; that files of weights known by
+            the name of their mix differ in size.
     """
 
     def __init__(self, metrics: Mapping[str, Belief], warnings: tuple[str, ...] = ()) -> None:
@@ -98,9 +100,14 @@ class KnownDeployment:
             workloads: of each batch, that of the task.
 
         Raises:
-            SilicastError: as :meth:`batch`.
+            SilicastError: as :meth:`batch`; names the row.
         """
-        sizes = [self._sizes(workload) for workload in workloads]
+        sizes = []
+        for number, workload in enumerate(workloads):
+            try:
+                sizes.append(self._sizes(workload))
+            except SilicastError as error:
+                raise error.at(f"rows[{number}]") from None
         metrics: list[BatchMetrics] = []
         for part in parts_of(sizes, lambda one: states_of(len(one[0]), one[1])):
             batches = [(lengths, output_len) for lengths, output_len, _ in part]
@@ -139,8 +146,9 @@ class KnownDeployment:
             if value is not None
         }
         memory = batch_memory(self.deployment, lengths, output_len, cached=past)
-        metrics["memory_gb"] = Belief.from_quantity(gigabytes(memory))
-        if not memory.excess:
-            return BatchMetrics(metrics)
-        line = advice(self.deployment, lengths, output_len, memory, cached=past)
-        return BatchMetrics(metrics, (line,))
+        size, remarks = memory_gb(memory, self.deployment)
+        metrics["memory_gb"] = Belief.from_quantity(size)
+        if memory.excess:
+            line = advice(self.deployment, lengths, output_len, memory, cached=past)
+            remarks = [line, *remarks]
+        return BatchMetrics(metrics, tuple(remarks))

@@ -128,6 +128,12 @@ def test_a_batch_is_its_prefill_and_its_decode_steps(compiled: silicast.Compiled
     assert one["total_ms"] == one["prefill_ms"] == batch["prefill_ms"]
 
 
+ASSUMED: dict[str, Any] = {
+    "architectures": ["FancyForCausalLM"], "hidden_size": 2048, "num_attention_heads": 32,
+    "num_hidden_layers": 16, "num_key_value_heads": 8, "intermediate_size": 8192,
+    "vocab_size": 128256, "max_position_embeddings": 131072,
+}  # fmt: skip
+"""A configuration that is read as the nearest known one."""
 ROWS: list[dict[str, Any]] = [
     {"batch": 8, "input_len": 1500, "output_len": 90},
     {"input_lens": [40, 3000, 7], "output_len": 5, "cached_len": 100},
@@ -148,17 +154,29 @@ ROWS: list[dict[str, Any]] = [
         {"model": "Qwen3-30B-A3B", "device": "h200"},
         {"model": "DeepSeek-V2-Lite", "parallel": {"attention_dp": 2, "ep": 2}},
         {"device": "RTX 4090", "model": "Qwen3-4B"},
+        {
+            "device": "RTX 4090",
+            "model": "Qwen3-8B",
+            "engine": "llama.cpp",
+            "precision": {"weights": "q4_k_m"},
+        },
+        {"model": ASSUMED},
     ],
 )
 def test_batches_together_are_the_very_numbers_of_infer(fields: dict[str, Any]) -> None:
     where = {**WHERE, **fields}
-    many = silicast.deployment(**where).batches(ROWS)
+    known = silicast.deployment(**where)
+    many = known.batches(ROWS)
     assert len(many) == len(ROWS)
     for batch, row in zip(many, ROWS, strict=True):
-        whole = silicast.infer(**where, **row)
+        whole, single = silicast.infer(**where, **row), known.batch(**row)
         assert batch.items() <= whole.predicted.metrics.items()
         assert ("decode_step_ms" in batch) == (row["output_len"] > 1)
-        assert batch.warnings == tuple(x for x in whole.warnings if x.startswith("does not fit"))
+        remarks = "does not fit", "weights by the usual rules"
+        assert batch.warnings == tuple(x for x in whole.warnings if x.startswith(remarks))
+        assert ("precision" in fields) == any("usual rules" in each for each in batch.warnings)
+        assert single["memory_gb"] == batch["memory_gb"]
+        assert single.warnings == batch.warnings
 
 
 def test_no_batches_are_none_and_a_bad_one_is_refused(
@@ -167,7 +185,55 @@ def test_no_batches_are_none_and_a_bad_one_is_refused(
     assert compiled.batches([]) == []
     with pytest.raises(SilicastError) as error:
         compiled.batches([ROWS[0], {"input_len": 0, "output_len": 4}])
-    assert error.value.field == "workload.input_len"
+    assert error.value.field == "rows[1].workload.input_len"
+
+
+@pytest.mark.parametrize("rows", [3, {"batch": 1}, "ab", [3], [None], ["ab"], [[("batch", 1)]]])
+def test_rows_that_are_none_are_refused(compiled: silicast.CompiledDeployment, rows: Any) -> None:
+    with pytest.raises(SilicastError, match=r"expected a (list of dicts|dict), found") as error:
+        compiled.batches(rows)
+    assert error.value.field == ("rows[0]" if isinstance(rows, list) else "rows")
+    assert "'input_len': 512" in error.value.hint
+    with pytest.raises(SilicastError) as error:
+        compiled.batches([ROWS[0], 3])  # type: ignore[list-item]
+    assert error.value.field == "rows[1]"
+
+
+NO_BATCHES: list[Any] = [
+    3, None, "ab", {"prefill": [], "decode": []}, [3], [(1,)], [(1, 2, 3)], [("a", "b")],
+    [(None, 1)], [(1.5, 0)], [(1, 0.5)], [(1 << 70, 0)], [(1, 1 << 70)], [(1, float("inf"))],
+    [(1e300, 0)], [(1, 1 << 63)],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("batch", NO_BATCHES)
+@pytest.mark.parametrize("pp", [1, 2])
+def test_what_is_no_batch_is_refused(batch: Any, pp: int) -> None:
+    step = silicast.step_predictor(**WHERE, parallel={"pp": pp}, load=False)
+    with pytest.raises(SilicastError, match=r"expected \(new, cached\) tokens") as error:
+        step(batch)
+    assert error.value.field == "batch"
+    assert "(1, 1000)" in error.value.hint
+    with pytest.raises(SilicastError) as error:
+        step.many([[(1, 77)], batch])
+    assert error.value.field == "batches[1]"
+
+
+@pytest.mark.parametrize("batches", [3, None, "ab", {"a": []}])
+def test_what_are_no_batches_is_refused(step: StepPredictor, batches: Any) -> None:
+    with pytest.raises(SilicastError, match="a list of batches") as error:
+        step.many(batches)
+    assert error.value.field == "batches"
+
+
+def test_whole_numbers_of_any_type_are_a_batch(step: StepPredictor) -> None:
+    known = step([(256, 512), (1, 300)])
+    same: list[Any] = [
+        [(256.0, 512), (1, 300.0)],
+        np.array([[256, 512], [1, 300]], dtype=np.uint16),
+        iter([(np.int32(256), 512), (1, np.int64(300))]),
+    ]
+    assert [step(batch) for batch in same] == [known] * 3
 
 
 def test_serve_is_the_task_serving(compiled: silicast.CompiledDeployment) -> None:

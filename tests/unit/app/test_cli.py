@@ -89,7 +89,7 @@ BAD = {
     "kernel gemm m=1 n=1 --device h100": "k",
     "kernel gemm m=1 n=1 k=1 m --device h100": "key=value",
     "kernel gemm m=1 m=2 n=1 k=1 --device h100": "twice",
-    "kernel gemm m=nan n=1 k=1 --device h100": "finite",
+    "kernel gemm m=nan n=1 k=1 --device h100": "whole number, found 'nan'",
     "kernel gemm m=1.5 n=1 k=1 --device h100": "whole number",
     "compare --model Llama-3.1-8B --device h100 --plan tp=two": "tp",
     "compare --model Llama-3.1-8B --device h100 --plan zz=2": "zz",

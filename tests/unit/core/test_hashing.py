@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ import msgspec
 import numpy as np
 import pytest
 
+import silicast
 from silicast.core import catalog
 from silicast.core.catalog import catalog_hash
-from silicast.core.hashing import files_hash, made_by, record_hash
+from silicast.core.hashing import COARSE_NS, files_hash, made_by, record_hash
 
 
 def test_files_are_hashed_one_after_the_other(tmp_path: Path) -> None:
@@ -67,13 +69,33 @@ def test_records_are_hashed_without_rounding() -> None:
     assert record_hash(Board(0.1, np.array([object()]))) is None
 
 
-def test_results_rest_on_all_files_but_bytecode(tmp_path: Path) -> None:
+def test_results_rest_on_all_files_but_bytecode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "below").mkdir()
     file = tmp_path / "below" / "a.json"
     file.write_text("1")
-    first = made_by((tmp_path,))
+    later = time.time_ns() + 10 * COARSE_NS
+    first = made_by((tmp_path,), later)
+    assert first is not None
     (tmp_path / "__pycache__").mkdir()
     (tmp_path / "__pycache__" / "a.pyc").write_text("1")
-    assert made_by((tmp_path,)) == first
+    assert made_by((tmp_path,), later) == first
+    times = file.stat().st_atime_ns, file.stat().st_mtime_ns
+    file.write_text("2")
+    os.utime(file, ns=times)
+    again = made_by((tmp_path,), later)
+    assert again != first, "of the same size and time of content"
     os.utime(file, (1, 1))
-    assert made_by((tmp_path,)) != first
+    assert made_by((tmp_path,), later) not in (first, again)
+    with monkeypatch.context() as context:
+        context.setattr(silicast, "__version__", "0.0.1")
+        assert made_by((tmp_path,), later) not in (first, again)
+
+
+def test_results_rest_on_no_files_that_changed_since_they_were_loaded(tmp_path: Path) -> None:
+    assert made_by((tmp_path,)) is not None
+    (tmp_path / "a.json").write_text("1")
+    assert made_by((tmp_path,)) is None, "the package was loaded before"
+    os.utime(tmp_path / "a.json", (1, 1))
+    assert made_by((tmp_path,)) is None, "the time of the content is what an installer sets"

@@ -18,7 +18,28 @@ from silicast.core.plain_data import (
     parse_json,
     parse_toml,
     read_scenario_file,
+    value_of_word,
 )
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["nan", "NaN", "inf", "-inf", "Infinity", "1_000", "1_0.5", "1e999", "-1e999", "9" * 5000, "",
+     " ", "+", ".", "e5", "1e", "0x10", "8K", "１２", "1 2", "True", "--1"],
+)  # fmt: skip
+def test_words_that_are_no_finite_numbers_stay(word: str) -> None:
+    assert value_of_word(word) == word
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [("8", 8), ("-3", -3), ("+3", 3), (" 5 ", 5), ("0.9", 0.9), (".5", 0.5), ("2.", 2.0),
+     ("1e3", 1000.0), ("-1.5E-2", -0.015), ("9" * 30, int("9" * 30)), ("true", True),
+     ("false", False)],
+)  # fmt: skip
+def test_words_that_are_numbers_and_truth_values(word: str, value: object) -> None:
+    result = value_of_word(word)
+    assert (result, type(result)) == (value, type(value))
 
 
 def refused(parse: Any, raw: Any) -> SilicastError:

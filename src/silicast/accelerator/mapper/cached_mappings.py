@@ -37,8 +37,10 @@ class CachedMapping(Strict, frozen=True):
 
 
 @lru_cache(maxsize=1)
-def _made_by() -> str:
-    """What the files of searches, counts and their numbers are."""
+def _made_by() -> str | None:
+    """What the files of searches, counts and their numbers are; None where they changed since they
+    were loaded.
+    """
     package = Path(__file__).parents[2]
     return made_by((package / "accelerator", package / "core"))
 
@@ -54,10 +56,11 @@ def cached_mapping(
     Raises:
         SilicastError: as ``search``.
     """
-    if architecture.knows_zeros or not einsum.is_dense:
+    files = _made_by()
+    if architecture.knows_zeros or not einsum.is_dense or files is None:
         return search()
     nameless = replace(architecture, name="")
-    key = content_hash([_made_by(), repr((einsum, nameless, how))])
+    key = content_hash([files, repr((einsum, nameless, how))])
     known = cached(KIND, key, CachedMapping)
     result = None if known is None else _counted(known, einsum, architecture)
     if result is None:

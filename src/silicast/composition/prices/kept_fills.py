@@ -55,7 +55,8 @@ class KeptFills:
     @staticmethod
     def of_deployment(deployment: Deployment) -> KeptFills:
         """Those of a deployment; none where nothing is kept, where it holds something that is no
-        plain record, or while constants of kernels are replaced.
+        plain record, while constants of kernels are replaced, or where files changed since they
+        were loaded.
         """
         if cache_folder() is None or are_replaced():
             return KeptFills()
@@ -83,12 +84,15 @@ class KeptFills:
 def _content(deployment: Deployment, catalog: str) -> str:
     record = record_hash(deployment)
     try:
-        return "" if record is None else content_hash([_files(catalog), record])
+        files = _files(catalog)
     except OSError:  # of a folder that cannot be read; whoever needs its files says so
         return ""
+    return "" if record is None or files is None else content_hash([files, record])
 
 
 @lru_cache(maxsize=8)
-def _files(catalog: str) -> str:
-    """What the package and the user's catalog are."""
+def _files(catalog: str) -> str | None:
+    """What the package and the user's catalog are; None where they changed since they were
+    loaded.
+    """
     return made_by((_PACKAGE, Path(catalog)) if catalog else (_PACKAGE,))

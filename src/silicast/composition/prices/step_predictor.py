@@ -9,7 +9,7 @@ of the step to that of the next in a run of such steps, the host's share include
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import final
 
 import numpy as np
@@ -20,6 +20,7 @@ from silicast.composition.prices.step_tables import one_state
 from silicast.composition.step.states import BatchStates
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64
+from silicast.core.plain_data import EXACT, shown
 
 Batch = Iterable[tuple[int, int]]
 """(extend, past) of every sequence."""
@@ -68,9 +69,12 @@ class StepPredictor:
                 sequence with one new token and a past decodes.
 
         Raises:
-            SilicastError: an empty batch, no new token, or a negative past.
+            SilicastError: an empty batch, no new token, a negative past, or no pairs of whole
+                numbers.
         """
-        prefill, decode = _sequences(batch)
+        return self._time(*_sequences(batch))
+
+    def _time(self, prefill: list[tuple[int, int]], decode: I64) -> float:
         price = self.prices.price(prefill, decode)
         if self.prices.asynchronous and self.prices.graph.stages == 1:
             return self.prices.gap_s + max(price.pass_s, price.work_s)
@@ -84,12 +88,20 @@ class StepPredictor:
             batches: as of :meth:`predict_infer_time`.
 
         Raises:
-            SilicastError: as :meth:`predict_infer_time`.
+            SilicastError: as :meth:`predict_infer_time`; names the batch.
         """
         model = self.prices.model
+        if isinstance(batches, Mapping | str) or not isinstance(batches, Iterable):
+            raise _no_batch(batches, "batches", "a list of batches")
         if model.graph.stages > 1:
-            return [self.predict_infer_time(batch) for batch in batches]
-        states = [one_state(prefill, decode, -1) for prefill, decode in map(_sequences, batches)]
+            return [
+                self._time(*_sequences(batch, f"batches[{number}]"))
+                for number, batch in enumerate(batches)
+            ]
+        states = [
+            one_state(*_sequences(batch, f"batches[{number}]"), -1)
+            for number, batch in enumerate(batches)
+        ]
         seconds: list[float] = []
         for start in range(0, len(states), TOGETHER):
             seconds += model.held_s(BatchStates.joined(states[start : start + TOGETHER])).tolist()
@@ -123,27 +135,57 @@ class StepPredictor:
         return self
 
 
-def _sequences(batch: Batch) -> tuple[list[tuple[int, int]], I64]:
+def _sequences(batch: Batch, field: str = "batch") -> tuple[list[tuple[int, int]], I64]:
     """(new, new and cached) tokens of the sequences in prefill, and cached ones in decode.
 
+    Args:
+        field: that holds the batch.
+
     Raises:
-        SilicastError: an empty batch, no new token, or a negative past.
+        SilicastError: an empty batch, no new token, a negative past, or no pairs of whole numbers.
     """
     prefill: list[tuple[int, int]] = []
     decode: list[int] = []
-    for extend, past in batch:
-        if extend == 1 and past > 0:
-            decode.append(past)
-        elif extend >= 1 and past >= 0:
-            prefill.append((extend, extend + past))
-        else:
-            raise SilicastError(
-                f"expected at least one new token and no negative past, found ({extend}, {past})",
-                field="batch",
-            )
+    try:
+        for extend, past in batch:
+            if extend == 1 and past > 0:
+                decode.append(past)
+            elif extend >= 1 and past >= 0:
+                prefill.append((extend, extend + past))
+            else:
+                raise SilicastError(
+                    "expected at least one new token and no negative past, found "
+                    f"({extend}, {past})",
+                    field=field,
+                )
+        cached, new = _whole(decode), _whole(prefill)
+    except (TypeError, ValueError, OverflowError):
+        raise _no_batch(batch, field, "(new, cached) tokens of every sequence") from None
     if not (prefill or decode):
-        raise SilicastError("expected at least one sequence, found none", field="batch")
-    return prefill, np.array(decode, dtype=np.int64) if decode else _NONE
+        raise SilicastError("expected at least one sequence, found none", field=field)
+    return [(tokens, whole) for tokens, whole in new.tolist()], cached
+
+
+def _whole(numbers: Sequence[object]) -> I64:
+    """Numbers as an array.
+
+    Raises:
+        TypeError: they are no whole numbers; or ValueError, OverflowError.
+    """
+    if not numbers:
+        return _NONE
+    given = np.array(numbers)
+    known = given.dtype.kind in "iuf"
+    if not (known and ((given < EXACT) & (given == np.floor(given))).all()):
+        raise TypeError("no whole numbers")
+    return given.astype(np.int64)
+
+
+def _no_batch(given: object, field: str, expected: str) -> SilicastError:
+    """Of what is no batch, or not several."""
+    hint = "a batch of two is [(512, 0), (1, 1000)]: a prompt, and a step behind 1000 tokens"
+    text = f"expected {expected}, as whole numbers, found {shown(given)}"
+    return SilicastError(text, field=field, hint=hint)
 
 
 def _spread(most: int, of_octave: int) -> list[int]:

@@ -176,7 +176,7 @@ def _ways(rank: Rank, micro_batches: int, schedule: str) -> Iterator[tuple[str, 
     plan, micro = rank.plan, rank.micro_batch
     chunked = rank.deployment.engine.parallel.has_schedule("interleaved")
     if chunked and schedule in CHUNKED and not micro_batches % plan.pp:
-        for chunks in (most_chunks(rank.deployment.model.layers, plan.pp), 2):
+        for chunks in (most_chunks(rank.deployment.model.staged_layers, plan.pp), 2):
             if chunks > plan.virtual_stages:
                 more = replace(plan, virtual_stages=chunks, schedule="")
                 field = "parallel.virtual_stages"

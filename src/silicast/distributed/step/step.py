@@ -335,7 +335,7 @@ class _Pipeline:
         current = [
             replace(one, part=repeated(one.part, count))
             for number in placed[limits]
-            for one in (self.passes[number].directions[way] for way in WAYS)
+            for one in self.passes[number].directions.values()  # none of a chunk without layers
         ]
         work = _joined(current, "forward_and_backward")
         sent = int(run.busy[limits]) - work.part.exposed_ps

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +22,11 @@ from silicast.composition.prices.step_prices import StepPrices
 from silicast.composition.step.step import step_model
 from silicast.composition.step.timer import Timer
 from silicast.core.disk_cache import KeptKind, cached_kinds
+from silicast.core.hashing import COARSE_NS
 from silicast.kernels.physics.constants import load_physics, replaced
 from silicast.scenario.decode import decode
 from silicast.scenario.resolving.deployments import deployment_of
+from tests.architecture.source_tree import PACKAGE
 
 NONE = np.zeros(0, dtype=np.int64)
 
@@ -111,6 +118,54 @@ def test_other_files_of_the_package_share_nothing(monkeypatch: pytest.MonkeyPatc
     priced(where())
     kept_fills._content.cache_clear()
     assert kept().entries == 2 * before
+
+
+ASKING = """
+import os, sys
+from pathlib import Path
+import numpy as np
+from silicast.composition.prices import kept_fills
+
+value, file = sys.argv[1:]
+if file:
+    path = Path(kept_fills.__file__).parents[2] / file
+    times = path.stat().st_atime_ns, path.stat().st_mtime_ns
+    path.write_bytes(path.read_bytes()[::-1])
+    os.utime(path, ns=times)
+fills = kept_fills.KeptFills.of_deployment("a record")
+print(fills.array(lambda: np.array([float(value)]), "question")[0])
+"""
+
+
+def test_a_package_that_changes_below_a_process_shares_nothing_with_later_ones(
+    tmp_path: Path,
+) -> None:
+    """A copy of the package is edited, to files of the same size and the same time of content, as
+    an upgrade may leave them.
+    """
+    skipped = shutil.ignore_patterns("__pycache__", "catalog")
+    shutil.copytree(PACKAGE, tmp_path / "sources" / "silicast", ignore=skipped)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(tmp_path / "sources"),
+        "SILICAST_CACHE": str(tmp_path / "cache"),
+        "SILICAST_CATALOG": "",
+        "SILICAST_CORE": "off",
+    }
+
+    def answer(value: float, edited: str = "") -> float:
+        time.sleep(1.1 * COARSE_NS / 1e9)
+        command = [sys.executable, "-c", ASKING, str(value), edited]
+        return float(subprocess.check_output(command, env=environment, cwd=tmp_path))
+
+    assert answer(1.0) == 1.0
+    assert answer(2.0) == 1.0, "kept"
+    assert answer(2.0, "py.typed") == 2.0, "other files"
+    edited = "core/catalog.py"
+    assert answer(3.0, edited) == 3.0, "of files that were loaded, which no longer are"
+    assert answer(3.0, edited) == 3.0
+    assert answer(4.0) == 4.0, "a later process knows nothing of it"
+    assert answer(5.0) == 4.0
 
 
 def test_nothing_is_kept_while_constants_are_replaced(folder: Path) -> None:

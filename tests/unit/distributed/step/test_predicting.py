@@ -102,6 +102,33 @@ def test_what_the_engine_does_counts_where_nothing_is_stated() -> None:
     assert bridge.metrics == stated.metrics
 
 
+@pytest.mark.parametrize("count", [3, 5, 6, 8, 16])
+def test_as_many_as_fill_whole_chunks_are_answered(count: int) -> None:
+    """A change of the plan that an answer tries, or the plan itself, leaves chunks of no layers
+    before the last, which holds all that predict: these take no time.
+    """
+    llama = {**scenario(mtp_layers=count), "model": "Llama-3.2-1B", "parallel": {"pp": 2}}
+    two = silicast.predict(llama).answer
+    assert two.why["layers_of_chunks"] == [(17 + count) // 2, (16 + count) // 2]
+    chunks = {**llama, "parallel": {"pp": 2, "virtual_stages": 8}}
+    many = silicast.predict(chunks).answer
+    layers = many.why["layers_of_chunks"]
+    assert sum(layers) == 16 + count
+    assert layers[-1] == count
+    assert 0 in layers
+    assert many.metrics["step_time_s"].estimate > two.metrics["step_time_s"].estimate
+
+
+def test_chunks_that_are_left_out_share_the_layers_that_predict_too() -> None:
+    plan = {"pp": 2, "schedule": "interleaved"}
+    llama = {**scenario(mtp_layers=4), "model": "Llama-3.2-1B", "parallel": plan}
+    assert sum(silicast.predict(llama).answer.why["layers_of_chunks"]) == 20
+    llama["workload"]["mtp_layers"] = 1
+    with pytest.raises(SilicastError, match="17 layers") as error:
+        silicast.predict(llama)
+    assert error.value.field == "parallel.virtual_stages"
+
+
 def test_an_encoder_predicts_none() -> None:
     wrong = {**scenario(mtp_layers=1), "model": "bert-base-uncased", "parallel": {}}
     wrong["workload"]["seq_len"] = 128

@@ -17,6 +17,7 @@ from silicast.composition.passes.deployment import Deployment, busiest_group
 from silicast.composition.passes.static_batch import (
     MAX_EVALUATED_STEPS,
     StaticBatch,
+    gigabytes,
     predict_static_batch,
     steps_together,
 )
@@ -48,6 +49,7 @@ from silicast.workload.models.model import ModelConfig
 from silicast.workload.models.weight_mix import scheme_named
 
 if TYPE_CHECKING:
+    from silicast.composition.memory.memory import MemoryUse
     from silicast.composition.passes.static_batch import BatchSteps
     from silicast.composition.timeline.trace_events import PredictedTimeline
     from silicast.serving.simulation.drafted_batch import DraftedBatch
@@ -432,12 +434,7 @@ def _answer(
     for name, prediction in _predictions(static_batch).items():
         metrics[name] = latency_of(prediction, bound_only=bound_only).times(MILLI)
         bound[name] = prediction.bound_seconds * MILLI
-    memory = static_batch.memory_gb
-    if deployment.model.assumed:
-        from silicast.composition.errors.uncertainty import with_assumed_structure
-
-        memory = with_assumed_structure(memory)
-    metrics["memory_gb"], remarks = by_names(memory, static_batch.memory.weights, deployment)
+    metrics["memory_gb"], remarks = memory_gb(static_batch.memory, deployment)
     warnings = [*warnings, *remarks]
     metrics |= figures
     domain = static_batch.total.domain
@@ -455,6 +452,16 @@ def _answer(
         warnings=[*static_batch.total.warnings, *warnings],
         why=_why(static_batch, deployment),
     )
+
+
+def memory_gb(memory: MemoryUse, deployment: Deployment) -> tuple[Quantity, list[str]]:
+    """What a batch takes, GB, with all that is unsure about it, and remarks."""
+    size = gigabytes(memory)
+    if deployment.model.assumed:
+        from silicast.composition.errors.uncertainty import with_assumed_structure
+
+        size = with_assumed_structure(size)
+    return by_names(size, memory.weights, deployment)
 
 
 BY_NAME = (

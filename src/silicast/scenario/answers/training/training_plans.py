@@ -69,7 +69,7 @@ def training_plan_of(
                 hint="leave it out",
             )
     etp = p.etp or (1 if p.ep > 1 or not experts else p.tp)
-    virtual = _virtual_stages(p, model.layers, remarks)
+    virtual = _virtual_stages(p, model.staged_layers, remarks)
     schedule = (p.schedule or "") if p.pp > 1 else ""  # one stage has nothing to order
     if p.pp > 1:
         _check_schedule(schedule or ("interleaved" if virtual > 1 else "1f1b"), p, engine)

@@ -368,8 +368,8 @@ def prepared(scenario: Scenario, work: TrainingWorkload) -> PreparedTraining:
     deployment, frozen_bits = _frozen(scenario, deployment, work)
     context = scenario.raw.parallel.cp
     work, lengths = with_lengths(work, scenario.raw.seed or 0, 2 * context if context > 1 else 1)
-    plan, of_plan = training_plan_of(scenario, deployment.model, deployment.engine)
     deployment, predicting = _predicting(_routed(deployment, work), work)
+    plan, of_plan = training_plan_of(scenario, deployment.model, deployment.engine)
     warnings += predicting
     warnings += of_plan + _checked(deployment, work)
     if scenario.raw.lora is not None and work.task not in WITH_ADAPTERS:
