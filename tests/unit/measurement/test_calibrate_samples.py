@@ -147,7 +147,7 @@ def test_samples_that_contradict_known_devices_widen(tmp_path: Path) -> None:
 
 
 def test_a_budget_without_samples_is_refused() -> None:
-    with pytest.raises(SilicastError, match="ranked, and not be timed"):
+    with pytest.raises(SilicastError, match="are ranked, not timed"):
         search_space("fbnet", "d", budget_ms=20.0)
 
 

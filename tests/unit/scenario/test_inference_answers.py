@@ -183,7 +183,13 @@ def test_a_slower_clock_takes_longer() -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"speculative": {"method": "ngram", "k": 2}}, "speculative decoding"),
+        (
+            {
+                "speculative": {"method": "ngram", "k": 2, "acceptance": 0.5},
+                "parallel": {"attention_dp": 2},
+            },
+            "speculative decoding",
+        ),
         ({"lora": {"rank": 8}}, "low-rank adapters"),
         ({"parallel": {"cp": 2}}, "context parallelism in inference"),
         ({"parallel": {"tp": 2, "sp": True}}, "sequence parallelism"),

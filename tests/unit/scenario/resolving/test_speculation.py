@@ -76,10 +76,10 @@ def test_stated_acceptance_is_certain_and_other_tasks_refuse() -> None:
     answer = answerer_for("serving").answer(scenario(method="ngram", k=2, acceptance=[0.6, 0.5]))
     length = answer.metrics["acceptance_length"]
     assert length.p05 == length.estimate == length.p95
-    batch = {
-        **BASE, "task": "inference", "speculative": {"method": "ngram", "k": 2},
-        "workload": {"batch": 1, "input_len": 8, "output_len": 2},
+    one_pass = {
+        **BASE, "task": "graph", "speculative": {"method": "ngram", "k": 2},
+        "workload": {"batch": 1, "seq_len": 8},
     }  # fmt: skip
     with pytest.raises(SilicastError) as caught:
-        answerer_for("inference").answer(decode(batch))
+        answerer_for("graph").answer(decode(one_pass))
     assert (caught.value.kind, caught.value.field) == ("not_yet", "speculative")
