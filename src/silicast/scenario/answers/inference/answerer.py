@@ -63,6 +63,10 @@ STAGES = (
     "the prefill passes one stage after the other; {} works on pieces of the prompts in all {} at "
     "once, and takes less: silicast serve --concurrency N simulates that"
 )
+UPPER = (
+    "the prefill passes one device after the other; {} has all {} work on pieces of one batch of "
+    "prompts at once, which is not modelled, in serve neither: times of prompts are upper ends"
+)
 
 
 def figures_of(
@@ -283,7 +287,10 @@ def _answered(one: _ResolvedBatch, steps: _Steps | None = None) -> Answer:
     step_tokens = deployment.policy.chunk_tokens
     stages = deployment.plan.pp
     if stages > 1 and 0 < step_tokens < group and deployment.engine.serving is not None:
-        warnings.append(STAGES.format(deployment.engine.name, stages))
+        parallel = deployment.engine.parallel
+        if not parallel.rows:
+            said = UPPER if parallel.one_batch else STAGES
+            warnings.append(said.format(deployment.engine.name, stages))
     reply = _answer(static_batch, deployment, warnings, figures, bound_only=bound_only)
     if 0 < step_tokens < group and not deployment.engine.memory.cuts_static_batches:
         reply.why["one_pass"] = {"tokens": group, "step_tokens": step_tokens}
