@@ -94,8 +94,8 @@ def steps_until(acceptance: Acceptance, tokens: int, sequences: int) -> float:
     1.75
     """
     rates = class_rates(acceptance.rates, acceptance.request_log_sd)
-    kept = np.concatenate((np.ones((len(rates), 1)), rates.cumprod(axis=1)), axis=1)
-    chances = kept - np.concatenate((kept[:, 1:], np.zeros((len(rates), 1))), axis=1)
+    reached = np.concatenate((np.ones((len(rates), 1)), rates.cumprod(axis=1)), axis=1)
+    chances = reached - np.concatenate((reached[:, 1:], np.zeros((len(rates), 1))), axis=1)
     if tokens > _COUNTED:
         return _normal_steps(chances, tokens, sequences)
     made = np.zeros((len(rates), tokens))

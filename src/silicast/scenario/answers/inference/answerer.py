@@ -289,8 +289,8 @@ def _answered(one: _ResolvedBatch, steps: _Steps | None = None) -> Answer:
     if stages > 1 and 0 < step_tokens < group and deployment.engine.serving is not None:
         parallel = deployment.engine.parallel
         if not parallel.rows:
-            said = UPPER if parallel.one_batch else STAGES
-            warnings.append(said.format(deployment.engine.name, stages))
+            remark = UPPER if parallel.one_batch else STAGES
+            warnings.append(remark.format(deployment.engine.name, stages))
     reply = _answer(static_batch, deployment, warnings, figures, bound_only=bound_only)
     if 0 < step_tokens < group and not deployment.engine.memory.cuts_static_batches:
         reply.why["one_pass"] = {"tokens": group, "step_tokens": step_tokens}
