@@ -18,6 +18,7 @@ from silicast.core.decode import Strict, decode_json
 from silicast.core.errors import SilicastError
 from silicast.core.naming import normalise
 from silicast.core.numerics import F64, I64
+from silicast.hardware.index import device_names
 from silicast.kernels.physics.constants import PhysicsCard
 from silicast.learning.few_samples import best_samples, even_weights
 from silicast.workload.spaces import ArchitectureSpace, space_named
@@ -93,16 +94,36 @@ def known_latencies(space: str) -> KnownLatencies:
     )
 
 
+def table_device(space: str, device: str) -> str | None:
+    """The device of a space's table that a name means, by its name there or by a name of the
+    catalog for the same board; tables of larger batches are meant by their names alone.
+
+    >>> table_device("fbnet", "GeForce RTX 2080 Ti"), table_device("fbnet", "RTX 4090")
+    ('2080ti_1', None)
+    """
+    known = [each.name for each in known_latencies(space).devices]
+    boards = device_names()
+    board = boards.canonical(device) if device in boards else None
+    for name in known:
+        if normalise(name) == normalise(device):
+            return name
+    for name in known:
+        stem = name.removesuffix(ALONE)
+        if board is not None and stem in boards and boards.canonical(stem) == board:
+            return name
+    return None
+
+
 def own_table(space: ArchitectureSpace, device: str) -> Blended | None:
-    """What a known device takes itself, by its name here ("pixel3", "2080ti_1"); None = it is not
-    known in the space.
+    """What a known device takes itself, see :func:`table_device`; None = it is not known in the
+    space.
 
     >>> own_table(space_named("fbnet"), "Pixel 3").devices.keys()
     dict_keys(['pixel3'])
     """
-    known = known_latencies(space.name)
+    known, meant = known_latencies(space.name), table_device(space.name, device)
     for each in known.devices:
-        if normalise(each.name) == normalise(device):
+        if each.name == meant:
             errors = known.card.scores[FITTED_ERRORS]
             log_sd = max(WIDER * errors[each.name] / 100.0 / MEDIAN_OF_NORMAL, LEAST_LOG_SD)
             return Blended(
@@ -117,6 +138,8 @@ def own_table(space: ArchitectureSpace, device: str) -> Blended | None:
     return None
 
 
+ALONE = "_1"
+"""End of the name of a device whose table is of batches of one, where it has others too."""
 FITTED_ERRORS = "median_error_pct of rows fitted"
 """Scores of a card: device -> median error."""
 WIDER, MEDIAN_OF_NORMAL, LEAST_LOG_SD = 1.5, 0.6745, 0.02

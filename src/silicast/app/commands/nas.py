@@ -32,12 +32,13 @@ def nas(
     Args:
         space: nasbench201 or fbnet.
         device: that runs them: any name; of those whose latencies the space's tables hold
-            (pixel3, raspi4, 2080ti_1, ...), and of devices of the catalog, no samples are needed.
+            (pixel3, raspi4, RTX 2080 Ti, ...) no samples are needed.
         samples: latencies of about ten networks on the device: a table with the columns model and
             latency_ms, or a calibration that `silicast calibrate` made of one. Without, a device
-            of the catalog is predicted by its kernels; of any other, networks are ranked by what
-            known devices take.
-        budget: most time of one inference, such as 20ms.
+            of the catalog is predicted by its kernels, for ranks: a framework may take many times
+            as long; of any other, networks are ranked by what known devices take.
+        budget: most time of one inference, such as 20ms; without samples or a table it holds for
+            a runtime that folds norms alone.
         accuracy: a table of networks (columns model and accuracy) to choose from; left out, the
             networks with most multiplications within the budget are searched.
         evaluations: networks that a search looks at, at most.

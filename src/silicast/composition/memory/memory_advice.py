@@ -66,16 +66,22 @@ def longest_prompt(
 
 
 @lru_cache(maxsize=1024)
-def largest_batch(deployment: Deployment, prompt_tokens: int, output_tokens: int) -> int:
+def largest_batch(
+    deployment: Deployment, prompt_tokens: int, output_tokens: int, beside: tuple[int, int] = (0, 0)
+) -> int:
     """Sequences of a static batch that fit beside the weights, all groups of ranks together; 0 =
     not even one fits.
+
+    Args:
+        beside: bytes that another model on the same devices takes: weights, cache of a sequence.
 
     The cache grows with each sequence alike and what else a device holds does not, but for the
     results of the largest step.
     """
     model, plan, policy = deployment.model, deployment.plan, deployment.policy
     one = static_batch_memory(deployment, [prompt_tokens], output_tokens)
-    free = one.usable - one.weights - one.framework
+    free = one.usable - one.weights - one.framework - beside[0]
+    cache = one.kv_cache + beside[1]
 
     def results(count: int) -> int:
         tokens = count * prompt_tokens
@@ -84,13 +90,13 @@ def largest_batch(deployment: Deployment, prompt_tokens: int, output_tokens: int
 
     def fits(count: int) -> bool:
         if model.encoder is None:
-            return count * one.kv_cache + results(count) <= free
+            return count * cache + results(count) <= free
         lengths = [prompt_tokens] * count * plan.attention_dp
         return static_batch_memory(deployment, lengths, output_tokens).excess == 0
 
-    each = one.kv_cache or max(one.activations, 1)
+    each = cache or max(one.activations, 1)
     guess = max(free - one.activations, 0) // each
-    if one.kv_cache and model.encoder is None:
+    if cache and model.encoder is None:
         guess = max(free - results(guess), 0) // each
     return largest(fits, MOST, guess=guess) * plan.attention_dp
 

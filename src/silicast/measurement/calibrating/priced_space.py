@@ -2,6 +2,9 @@
 
 Some hundred networks of the space are predicted one by one, and latencies of all others follow as
 sums over their choices: a million networks a second.
+
+The networks run as by a runtime that folds norms. On all boards that a space's table holds, the
+framework it was measured with took longer, which intervals allow for.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import numpy as np
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
-from silicast.core.prediction import Z90
+from silicast.core.prediction import Z90, Quantity
 from silicast.scenario.answer import Answer
 from silicast.scenario.decode import decode
 from silicast.scenario.run import run
@@ -26,6 +29,22 @@ PREDICTED: Final = 224
 JUDGED: Final = 24
 RIDGE: Final = 1e-4
 MEDIAN_OF_NORMAL: Final = 0.6745
+SLOWER: Final = (1.6, 13.4)
+"""Least and most that measured boards of the tables took over this prediction, in the median of a
+table: ``slower_least`` and ``slower_most`` of ``benchmarks/results/datasheet_networks.json``.
+Boards of the tables are answered by these, so that none is timed by what was measured of itself.
+"""
+FOR_RANKS: Final = (
+    "by kernels and datasheet, as a runtime that folds norms into convolutions would run the "
+    f"networks: measured boards took {SLOWER[0]:g} to {SLOWER[1]:g} times as long (Xeons and GPUs "
+    "under PyTorch among them); intervals allow for the most, no coverage is known of this board: "
+    "use it to rank networks, and measure about ten of them for times (silicast calibrate --advise "
+    "{})"
+)
+NO_BUDGET: Final = (
+    "the budget holds for such a runtime alone: networks within it may take up to "
+    f"{SLOWER[1]:g} times as long under another"
+)
 
 
 @final
@@ -36,7 +55,7 @@ class PricedSpace:
     Attributes:
         weights: of :meth:`~silicast.workload.spaces.ArchitectureSpace.features`, ms.
         least_ms: the quickest network that was predicted.
-        log_sd: error of the predictions, and of the sums over choices.
+        log_sd: error of the predictions, and of the sums over choices, for a runtime as assumed.
         sums_pct: median error of these sums alone.
         notes: what every prediction rests on.
     """
@@ -52,6 +71,11 @@ class PricedSpace:
         """Of architectures, ms, (n,)."""
         latencies: F64 = self.space.latencies(choices, self.weights)
         return np.maximum(latencies, self.least_ms / 2.0)
+
+    def quantity(self, latency_ms: float) -> Quantity:
+        """A latency with its ends: a framework may be slower, by up to :data:`SLOWER`."""
+        around = Quantity.around(latency_ms, self.log_sd)
+        return Quantity(around.estimate, around.p05, around.p95 * SLOWER[1])
 
 
 @cache

@@ -13,17 +13,28 @@ import numpy as np
 from silicast.core.calibrated import Blended
 from silicast.core.calibration import load_calibration
 from silicast.core.errors import SilicastError
+from silicast.core.naming import normalise
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import Quantity
 from silicast.exploration.network_search import Measure, RankedNetworks, ranked, search_networks
 from silicast.formats.tables import read_table
 from silicast.learning.known_latencies import blended_ms, known_latencies, own_table, usual_ranks
 from silicast.measurement.calibrating.calibrate_samples import MODEL, blend_of, read_samples
-from silicast.measurement.calibrating.priced_space import PricedSpace, priced_space
+from silicast.measurement.calibrating.priced_space import (
+    FOR_RANKS,
+    NO_BUDGET,
+    PricedSpace,
+    priced_space,
+)
 from silicast.workload.spaces import ArchitectureSpace, space_named
 
 ACCURACY: Final = ("accuracy", "top1", "score")
 """Names of the column of a table of accuracies."""
+
+MEASURED: Final = (
+    "{} is {} of the {} table: answered by what was measured there, batches of one under the "
+    "framework of that table"
+)
 
 Accuracy = Callable[[Sequence[str]], Sequence[float]]
 """Names of networks -> what is made as large as possible."""
@@ -59,10 +70,10 @@ class SampledSearch:
 
     def latency_ms(self, index: int) -> Quantity | None:
         """Of one network; None where there are ranks alone."""
-        source = self.blend or self.priced
-        if source is None:
-            return None
-        return Quantity.around(float(self.networks.latencies[index]), source.log_sd)
+        latency_ms = float(self.networks.latencies[index])
+        if self.blend is not None:
+            return Quantity.around(latency_ms, self.blend.log_sd)
+        return None if self.priced is None else self.priced.quantity(latency_ms)
 
 
 def search_space(
@@ -81,7 +92,8 @@ def search_space(
     Args:
         samples: tables of latencies of networks (columns ``model`` and ``latency_ms``), or
             calibrations made of such; () = what the space's own table holds of the device, else
-            what its kernels take if the catalog has it, else ranks by what other devices take.
+            what its kernels take if the catalog has it, which is for ranks, else ranks by what
+            other devices take.
         accuracy: a table of networks with their accuracy, of which the best are chosen, or a
             function of names; None = as many multiplications as the budget allows.
         evaluations: networks that a search looks at, at most.
@@ -94,8 +106,11 @@ def search_space(
     blend, notes = _blend(space, samples)
     known = blend is None and (blend := own_table(space, device)) is not None
     priced = priced_space(space.name, device) if blend is None else None
+    if known and blend is not None and normalise(device) not in map(normalise, blend.devices):
+        notes = (*notes, MEASURED.format(device[:60], *blend.devices, space.name))
     if priced is not None:
-        notes = (*notes, *priced.notes)
+        budgeted = () if budget_ms is None else (NO_BUDGET,)
+        notes = (*notes, FOR_RANKS.format(space.name), *budgeted, *priced.notes)
     if blend is None and priced is None and budget_ms is not None:
         raise SilicastError(
             f"of {device[:60]} nothing is known: without samples networks are ranked, not timed",

@@ -21,9 +21,8 @@ def search_parts(result: SampledSearch) -> Iterator[RenderableType]:
         width = 100.0 * math.expm1(Z90 * blend.log_sd)
         count = "its networks were measured" if result.known else f"{blend.rows} samples"
         known = f"{count}, interval ±{width:.0f} %"
-    elif (priced := result.priced) is not None:
-        width = 100.0 * math.expm1(Z90 * priced.log_sd)
-        known = f"no sample: by kernels and datasheet, interval +{width:.0f} %"
+    elif result.priced is not None:
+        known = "no sample: by kernels and datasheet, for ranks"
     yield f"{result.space.name} on {result.device}: {known}"
     yield (
         f"{networks.within:,} of {networks.evaluated:,} networks are within the budget; the most "
@@ -32,7 +31,8 @@ def search_parts(result: SampledSearch) -> Iterator[RenderableType]:
     if not len(networks.choices):
         yield "none is: a larger budget, or more evaluations"
         return
-    columns = {"": "right", "network": "left", "ms": "right", "90 % interval": "right"}
+    ends = "90 % interval" if result.priced is None else "range, coverage not known"
+    columns = {"": "right", "network": "left", "ms": "right", ends: "right"}
     columns[result.objective] = "right"
     rows = []
     for index, name in enumerate(result.names):

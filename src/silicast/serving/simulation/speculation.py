@@ -23,6 +23,9 @@ import numpy as np
 
 from silicast.core.numerics import F64, I64, mixed_bits, uniform_of
 
+_COUNTED = 128
+"""Tokens of a sequence up to which its steps are counted one by one."""
+_NEVER = 1e-12
 _CLASSES = 64
 _NORMAL_CLASSES = np.array([NormalDist().inv_cdf((i + 0.5) / _CLASSES) for i in range(_CLASSES)])
 """Of a normal quantity, the middle of each of so many equally frequent classes."""
@@ -75,6 +78,61 @@ class Acceptance:
             remaining &= uniform_of(state) < rates[kind, index]
             tokens += remaining
         return tokens
+
+
+@cache
+def steps_until(acceptance: Acceptance, tokens: int, sequences: int) -> float:
+    """Expected steps until the slowest of independent sequences has so many tokens, >= 1 each.
+
+    Summed over the number of tokens after each step up to :data:`_COUNTED` tokens; beyond, a
+    sequence's steps are normal, with the mean and variance of a renewal process whose last step may
+    bring more than is needed.
+
+    >>> steps_until(Acceptance((0.5,)), 2, 1)        # half of the first steps bring both
+    1.5
+    >>> steps_until(Acceptance((0.5,)), 2, 2)        # a quarter of the pairs needs one step
+    1.75
+    """
+    rates = class_rates(acceptance.rates, acceptance.request_log_sd)
+    reached = np.concatenate((np.ones((len(rates), 1)), rates.cumprod(axis=1)), axis=1)
+    chances = reached - np.concatenate((reached[:, 1:], np.zeros((len(rates), 1))), axis=1)
+    if tokens > _COUNTED:
+        return _normal_steps(chances, tokens, sequences)
+    made = np.zeros((len(rates), tokens))
+    made[:, 0] = 1.0
+    steps, unfinished = 0.0, 1.0
+    while unfinished > _NEVER:
+        steps += unfinished
+        after = np.zeros_like(made)
+        for brought in range(1, min(chances.shape[1], tokens - 1) + 1):
+            after[:, brought:] += chances[:, brought - 1, None] * made[:, :-brought]
+        made = after
+        late = min(float(made.sum(axis=1).mean()), 1.0)
+        unfinished = -math.expm1(sequences * math.log1p(-late)) if late < 1.0 else 1.0
+    return steps
+
+
+def _normal_steps(chances: F64, tokens: int, sequences: int) -> float:
+    """:func:`steps_until` of many tokens; ``chances``: of one token, two, ..., (classes, n)."""
+    brought = np.arange(1.0, chances.shape[1] + 1.0)
+    mean, square = chances @ brought, chances @ brought**2
+    usual = tokens / mean + (square - mean) / (2.0 * mean**2)
+    variance = np.maximum(square - mean**2, 0.0)
+    sd = np.maximum(np.sqrt(tokens * variance / mean**3), 1e-9 * usual)
+    low, high = float((usual - 8.0 * sd).min()), float((usual + 8.0 * sd).max())
+    grid = np.linspace(low, high, 1025)
+    below = np.array(
+        [
+            np.mean([_normal_below((each - m) / s) for m, s in zip(usual, sd, strict=True)])
+            for each in grid
+        ]
+    )
+    late = 1.0 - below**sequences
+    return low + float((late[1:] + late[:-1]).sum() / 2.0 * (high - low) / (len(grid) - 1))
+
+
+def _normal_below(deviation: float) -> float:
+    return 0.5 * math.erfc(-deviation / math.sqrt(2.0))
 
 
 @cache

@@ -149,6 +149,25 @@ def test_cut_rows_decode_faster_and_read_prompts_slower() -> None:
     assert rows.metrics == predicted(parallel={"pp": 2}, options={"sm": "row"}).metrics
 
 
+def test_pieces_that_overlap_are_said_to_be_left_out() -> None:
+    """By layers pieces of a prompt overlap over cards, which no task models; by rows they do not,
+    and one piece has nothing to overlap with.
+    """
+    short = {"batch": 1, "input_len": 512, "output_len": 2}
+    layers = predicted(parallel={"pp": 2}).warnings
+    assert any("upper ends" in said for said in layers)
+    assert not any("serve --concurrency" in said for said in layers)
+    rows = predicted(parallel={"tp": 2}, options={"split_mode": "row"}).warnings
+    for other in (rows, predicted(parallel={"pp": 2}, workload=short).warnings):
+        assert not any("one after the other" in said or "upper" in said for said in other)
+    vllm = predicted(
+        parallel={"pp": 2}, engine="vllm", precision={"weights": "bf16"}, model="Llama-3.1-8B",
+        device="H100",
+        workload={"batch": 8, "input_len": 4096, "output_len": 2},
+    )  # fmt: skip
+    assert any("serve --concurrency" in said for said in vllm.warnings)
+
+
 def test_tensor_ranks_need_rows() -> None:
     with pytest.raises(SilicastError, match="by layers") as refused:
         predicted(parallel={"tp": 2})

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import silicast
 from silicast.core.errors import SilicastError
-from silicast.measurement.calibrating.priced_space import priced_space
+from silicast.measurement.calibrating.priced_space import SLOWER, priced_space
+from silicast.report.measurements.sampled_search import search_parts
 from silicast.workload.spaces import space_named
 
 PI = "Raspberry Pi 4"
+NO_TABLE = "Raspberry Pi 5"
 
 
 @pytest.mark.parametrize(("space", "agree"), [("fbnet", 1e-3), ("nasbench201", 0.03)])
@@ -45,13 +50,56 @@ def test_single_columns_are_those_of_one_position() -> None:
 
 
 def test_a_device_of_the_catalog_takes_a_budget_without_samples() -> None:
-    best = silicast.nas("fbnet", device=PI, budget_ms=14.0, evaluations=2000, top=3)
+    best = silicast.nas("fbnet", device=NO_TABLE, budget_ms=9.0, evaluations=2000, top=3)
     times = [best.latency_ms(index) for index in range(3)]
-    assert all(each is not None and each.estimate <= 14.0 for each in times)
+    assert all(each is not None and each.estimate <= 9.0 for each in times)
     assert best.priced is not None
     assert best.blend is None
-    looser = silicast.nas("fbnet", device=PI, budget_ms=18.0, evaluations=2000, top=1)
+    looser = silicast.nas("fbnet", device=NO_TABLE, budget_ms=12.0, evaluations=2000, top=1)
     assert looser.networks.values[0] > best.networks.values[0]
+
+
+def test_times_by_datasheet_say_what_they_are_for() -> None:
+    """The upper end allows for the slowest board that was measured, and a budget is warned of."""
+    plain = silicast.nas("fbnet", device=NO_TABLE, evaluations=100, top=1)
+    latency, priced = plain.latency_ms(0), plain.priced
+    assert latency is not None
+    assert priced is not None
+    assert latency.p95 / latency.estimate > SLOWER[1]
+    assert latency.p95 * latency.p05 == pytest.approx(latency.estimate**2 * SLOWER[1])
+    assert any("rank networks" in said for said in plain.notes)
+    assert not any("budget" in said for said in plain.notes)
+    bound = silicast.nas("fbnet", device=NO_TABLE, budget_ms=9.0, evaluations=100, top=1)
+    assert any("budget holds for such a runtime alone" in said for said in bound.notes)
+    shown = [each for each in search_parts(bound) if isinstance(each, str)]
+    assert "for ranks" in shown[0]
+
+
+def test_slower_is_what_was_measured() -> None:
+    path = Path(__file__).parents[4] / "benchmarks/results/datasheet_networks.json"
+    measured = json.loads(path.read_bytes())["all"]
+    assert (measured["slower_least"], measured["slower_most"]) == SLOWER
+
+
+@pytest.mark.parametrize(
+    ("device", "own"),
+    [
+        ("RTX 2080 Ti", "2080ti_1"),
+        ("GeForce GTX 1080 Ti", "1080ti_1"),
+        ("Raspberry Pi 4", "raspi4"),
+        ("Xeon Gold 6226", "gold_6226"),
+    ],
+)
+@pytest.mark.parametrize("space", ["fbnet", "nasbench201"])
+def test_a_board_of_the_table_is_answered_by_it(space: str, device: str, own: str) -> None:
+    board, table = (
+        silicast.nas(space, device=name, evaluations=50, top=1) for name in (device, own)
+    )
+    assert board.priced is None
+    assert board.known
+    assert board.latency_ms(0) == table.latency_ms(0)
+    assert any(own in said for said in board.notes)
+    assert not table.notes
 
 
 def test_a_device_that_nobody_knows_takes_none() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import accumulate
 from operator import mul
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 
 import silicast
 from silicast.core.errors import SilicastError
+from silicast.serving.simulation import speculation
+from silicast.serving.simulation.speculation import Acceptance, steps_until
 
 
 def predicted(speculative: dict[str, Any] | None = None, **changes: Any) -> Any:
@@ -29,16 +32,91 @@ def decode_ms(answer: Any) -> float:
     return float(answer["total_ms"].estimate - answer["prefill_ms"].estimate)
 
 
+def slowest_steps(rates: list[float], tokens: int, sequences: int) -> float:
+    """The mean of the largest number of whole steps, by hand over all that one step may bring."""
+
+    @cache
+    def ends_within(needed: int, steps: int) -> float:
+        if needed <= 0:
+            return 1.0
+        if steps == 0:
+            return 0.0
+        chance, total = 1.0, 0.0
+        for brought, rate in enumerate([*rates, 0.0], 1):
+            total += chance * (1.0 - rate) * ends_within(needed - brought, steps - 1)
+            chance *= rate
+        return total
+
+    return sum(1.0 - ends_within(tokens, steps) ** sequences for steps in range(tokens))
+
+
+@pytest.mark.parametrize("sequences", [1, 2, 16])
 @pytest.mark.parametrize("rates", [[0.0, 0.0], [0.5, 0.5], [0.9, 0.2], [1.0, 1.0]])
-def test_steps_are_as_many_as_the_acceptance_length_says(rates: list[float]) -> None:
-    """128 tokens after the first take 128 / (1 + r1 + r1 r2) steps of the same kind."""
+def test_steps_are_those_of_the_slowest_sequence(rates: list[float], sequences: int) -> None:
+    for tokens in (1, 2, 3, 40):
+        steps = steps_until(Acceptance(tuple(rates)), tokens, sequences)
+        assert steps == pytest.approx(slowest_steps(rates, tokens, sequences), rel=1e-9)
+
+
+@pytest.mark.parametrize("rates", [[0.0, 0.0], [0.5, 0.5], [0.9, 0.2], [1.0, 1.0]])
+def test_a_batch_takes_its_slowest_sequences_steps(rates: list[float]) -> None:
+    """128 tokens after the first, two sequences, whole steps of the same kind; no fewer than of
+    requests that are alike.
+    """
     none = predicted({"method": "eagle", "k": 2, "acceptance": [0.0, 0.0]})
     some = predicted({"method": "eagle", "k": 2, "acceptance": rates})
-    length = 1.0 + sum(accumulate(rates, mul))
-    assert decode_ms(some) == pytest.approx(decode_ms(none) / length, rel=1e-9)
+    said = some.why["speculation"]
+    steps = said["decode_steps_expected"]
+    alike = slowest_steps(rates, 128, 2)
+    assert alike * (1.0 - 1e-6) <= steps < 1.05 * alike
+    assert decode_ms(some) == pytest.approx(decode_ms(none) * steps / 128, rel=1e-7)
     assert some["decode_step_ms"].estimate == none["decode_step_ms"].estimate
     assert some["prefill_ms"].estimate == none["prefill_ms"].estimate
-    assert some.why["speculation"]["acceptance_length_expected"] == pytest.approx(length)
+    assert said["acceptance_length_expected"] == pytest.approx(1.0 + sum(accumulate(rates, mul)))
+
+
+def test_a_few_tokens_take_a_whole_step() -> None:
+    """Two tokens of a step that may bring sixteen: it runs once, twice where the first is lost."""
+    table = {"method": "draft", "draft": "Qwen3-0.6B", "k": 15, "acceptance": 0.95}
+    work = {"batch": 1, "input_len": 512, "output_len": 3}
+    batch = predicted(table, model="Qwen3-32B", workload=work)
+    steps = decode_ms(batch) / batch["decode_step_ms"].estimate
+    assert steps == pytest.approx(1.05, rel=0.01)
+    served = silicast.serve(
+        model="Qwen3-32B", device="H100", engine="vllm", concurrency=1, requests=200,
+        input_len=512, output_len=3, speculative=table,
+    )  # fmt: skip
+    assert served["tpot_mean_ms"].estimate == pytest.approx(decode_ms(batch) / 2, rel=0.06)
+
+
+@pytest.mark.parametrize("sequences", [1, 8, 64])
+@pytest.mark.parametrize(("rates", "spread"), [((0.7,) * 3, 0.0), ((0.8,) * 7, 0.0975)])
+def test_steps_of_many_tokens_follow_those_that_are_counted(
+    rates: tuple[float, ...], spread: float, sequences: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acceptance = Acceptance(rates, request_log_sd=spread)
+    counted = steps_until(acceptance, speculation._COUNTED, sequences)
+    monkeypatch.setattr(speculation, "_COUNTED", 1)
+    near = steps_until.__wrapped__(acceptance, 128, sequences)
+    assert near == pytest.approx(counted, rel=0.02)
+
+
+def test_parts_say_what_drafts_and_what_verifies() -> None:
+    drafted = predicted({"method": "draft", "draft": "Llama-3.2-1B", "k": 3, "acceptance": 0.5})
+    named = {
+        phase["name"]: [part["name"] for part in phase["parts"]] for phase in drafted.why["parts"]
+    }
+    assert named["prefill"] == ["prefill", "drafter"]
+    assert named["decode"] == ["verification", "first_draft", "further_drafts"]
+
+
+def test_room_counts_the_drafter() -> None:
+    plain = predicted().why["room"]
+    drafted = predicted({"method": "draft", "draft": "Llama-3.2-1B", "k": 3, "acceptance": 0.5})
+    table = predicted({"method": "ngram", "k": 3, "acceptance": 0.5}).why["room"]
+    assert 0 < drafted.why["room"]["batch"] < plain["batch"]
+    assert drafted.why["room"]["context_tokens"] <= plain["context_tokens"]
+    assert table["batch"] == plain["batch"]
 
 
 def test_drafts_that_are_never_kept_cost_their_time() -> None:

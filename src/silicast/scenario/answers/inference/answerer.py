@@ -44,7 +44,8 @@ from silicast.scenario.resolving.deployments import deployment_of, description, 
 from silicast.scenario.resolving.measured import calibrated_by
 from silicast.scenario.road import FIELDS, not_yet_of
 from silicast.scenario.workloads import InferenceWorkload
-from silicast.serving.capacity.room import Room, room_of
+from silicast.serving.capacity.room import Room, room_of, room_under
+from silicast.serving.simulation.launch import Expected
 from silicast.workload.models.model import ModelConfig
 from silicast.workload.models.weight_mix import scheme_named
 
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from silicast.composition.passes.static_batch import BatchSteps
     from silicast.composition.timeline.trace_events import PredictedTimeline
     from silicast.serving.simulation.drafted_batch import DraftedBatch
+    from silicast.serving.simulation.drafting import Drafting
     from silicast.workload.frameworks.eager import Framework
 
 
@@ -62,6 +64,10 @@ MILLION = 1e6
 STAGES = (
     "the prefill passes one stage after the other; {} works on pieces of the prompts in all {} at "
     "once, and takes less: silicast serve --concurrency N simulates that"
+)
+UPPER = (
+    "the prefill passes one device after the other; {} has all {} work on pieces of one batch of "
+    "prompts at once, which is not modelled, in serve neither: times of prompts are upper ends"
 )
 
 
@@ -120,6 +126,7 @@ def batch_room(
     input_lens: Sequence[int],
     output_len: int,
     framework: Framework | None = None,
+    drafting: Drafting | None = None,
 ) -> dict[str, Any]:
     """The largest batch of those that are answered, how many sequences a server keeps at once and
     the longest context, for sequences as long as the longest; without a server where the engine is
@@ -135,11 +142,23 @@ def batch_room(
         tokens = longest_prompt(deployment, output_len, framework)
         generated = output_len - 1 if deployment.model.encoder is None else 0
         return {"batch": batch, "context_tokens": tokens + generated} if batch else {}
+    beside = (0, 0)
     try:
-        room = room_of(deployment, prompt, output_len)
+        if drafting is None:
+            room = room_of(deployment, prompt, output_len)
+        else:
+            from silicast.serving.simulation.deploy import replica_spec
+            from silicast.serving.simulation.drafted_batch import drafter_bytes
+            from silicast.serving.simulation.drafting import drafted
+
+            longest = prompt + output_len
+            spec = replica_spec(deployment, Expected(prompt, 0, longest))
+            spec = drafted(spec, deployment, drafting)
+            room = room_under(spec.limits, spec.layout, deployment, longest)
+            beside = drafter_bytes(drafting, [prompt], output_len)
     except SilicastError:
         return {}
-    batch = min(largest_batch(deployment, prompt, output_len), MAX_STATIC_BATCH)
+    batch = min(largest_batch(deployment, prompt, output_len, beside), MAX_STATIC_BATCH)
     return {"batch": batch, **served_room(room)}
 
 
@@ -249,13 +268,13 @@ def _prepared(scenario: Scenario, known: _Known | None = None) -> _ResolvedBatch
 def _answered(one: _ResolvedBatch, steps: _Steps | None = None) -> Answer:
     """The answer; ``steps``: those of its batch, if they are known."""
     deployment, lengths, warnings = one.deployment, one.lengths, list(one.warnings)
-    drafted = _drafted(one)
+    drafted, drafting = _drafted(one), None
     if drafted is None:
         static_batch = predict_static_batch(
             deployment, lengths, one.work.output_len, one.framework, steps, one.cached
         )
     else:
-        batch, remarks = drafted
+        batch, drafting, remarks = drafted
         static_batch, warnings = batch.whole, [*warnings, *remarks]
     near = any(steps.model.kernels_domain != "in" for steps in static_batch.steps)
     if near and deployment.device.structure is None:  # else its models say so
@@ -270,14 +289,17 @@ def _answered(one: _ResolvedBatch, steps: _Steps | None = None) -> Answer:
     step_tokens = deployment.policy.chunk_tokens
     stages = deployment.plan.pp
     if stages > 1 and 0 < step_tokens < group and deployment.engine.serving is not None:
-        warnings.append(STAGES.format(deployment.engine.name, stages))
+        parallel = deployment.engine.parallel
+        if not parallel.rows:
+            remark = UPPER if parallel.one_batch else STAGES
+            warnings.append(remark.format(deployment.engine.name, stages))
     reply = _answer(static_batch, deployment, warnings, figures, bound_only=bound_only)
     if 0 < step_tokens < group and not deployment.engine.memory.cuts_static_batches:
         reply.why["one_pass"] = {"tokens": group, "step_tokens": step_tokens}
     held = [one.cached + length for length in lengths]
     if drafted is not None:
         reply.why["speculation"] = drafted[0].why
-    elif room := batch_room(deployment, held, one.work.output_len, one.framework):
+    if room := batch_room(deployment, held, one.work.output_len, one.framework, drafting):
         reply.why["room"] = room
     if deployment.model.moe is not None or deployment.plan.attention_dp > 1:
         from silicast.composition.passes.deployment import imbalance
@@ -287,8 +309,8 @@ def _answered(one: _ResolvedBatch, steps: _Steps | None = None) -> Answer:
     return reply
 
 
-def _drafted(one: _ResolvedBatch) -> tuple[DraftedBatch, list[str]] | None:
-    """The batch with drafts, where the scenario asks for them, and what was assumed of them.
+def _drafted(one: _ResolvedBatch) -> tuple[DraftedBatch, Drafting, list[str]] | None:
+    """The batch with drafts, where the scenario asks for them, who drafts, and what was assumed.
 
     Raises:
         SilicastError: nothing is decoded, or what runs it drafts nothing.
@@ -312,7 +334,7 @@ def _drafted(one: _ResolvedBatch) -> tuple[DraftedBatch, list[str]] | None:
     assert drafting is not None
     lengths, output_len = one.lengths, one.work.output_len
     batch = predict_drafted_batch(one.deployment, drafting, lengths, output_len, one.cached)
-    return batch, remarks
+    return batch, drafting, remarks
 
 
 def states_of(sequences: int, output_len: int) -> int:
