@@ -533,3 +533,22 @@ def test_values_of_charts(tmp_path: Path) -> None:
     }
     assert pools == {"decode": (1, {"tp": 4}), "prefill": (2, None)}
     assert "version" not in scenario["pools"]["decode"]["engine"]  # 0.3.0 is llm-d's
+
+
+def test_fields_of_charts_that_are_not_read_are_listed(tmp_path: Path) -> None:
+    path = tmp_path / "values.yaml"
+    fields = "{tensor: 4, data: 1, dataLocal: 2, workers: 4, rows: 3}"
+    path.write_text(MODEL_SERVICE.replace("{tensor: 4}", fields))
+    scenario, remarks = launched_servers(path)
+    spread = "--parallelism.dataLocal = 2, --parallelism.workers = 4"
+    assert f"not used, would change how the work is spread: {spread}" in remarks
+    assert any("which widens the interval: --parallelism.rows = 3" in line for line in remarks)
+    options = scenario["pools"]["decode"]["engine"]["options"]
+    assert options["unpriced"] == ["parallelism.rows"]
+    path.write_text(MODEL_SERVICE.replace("{tensor: 4}", "{tensor: 4, dataLocal: 1, workers: 1}"))
+    _, remarks = launched_servers(path)
+    assert not any("parallelism" in line for line in remarks)  # as if they were not there
+    path.write_text(PRODUCTION_STACK + '      diskOffloadingBufferSize: "60"\n')
+    _, remarks = launched_servers(path)
+    disk = "--lmcacheConfig.diskOffloadingBufferSize = 60"
+    assert f"not used, would change how long cached prompts take: {disk}" in remarks
