@@ -9,6 +9,11 @@ from typing import final
 
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 _HERE_DOCUMENT = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)\1")
+_COUNTER = re.compile(
+    r"\s*\(\(\s*(?P<name>[A-Za-z_]\w{0,99})\s*=\s*(?P<start>\d{1,9}|\$\w{1,99})\s*;"
+    r"\s*(?P=name)\s*(?P<less><=?|!=)\s*(?P<end>[\w${}]{1,99})\s*;"
+    r"\s*(?:(?P=name)\+\+|\+\+(?P=name)|(?P=name)\s*\+=\s*(?P<step>\d{1,9}))\s*\)\)"
+)
 _ENDS_WORD = frozenset(" \t\r\n;&|()<>")
 _LONGEST_OPERATOR = 8
 TAKE_SCRIPTS = frozenset(("bash", "sh", "ssh"))
@@ -47,6 +52,7 @@ class Assignment:
 
 
 Token = Word | Assignment
+_FOR: Word = (WordPiece("for"),)
 
 
 @final
@@ -108,8 +114,20 @@ class _Lexer:
                 self.redirection(tokens)
             elif not self.skip_blank():
                 tokens.append(self.token())
+                if tokens == [_FOR]:
+                    tokens += self.counter()
         if tokens:
             yield self.command(tokens, joined)
+
+    def counter(self) -> list[Token]:
+        """``for ((i = 0; i < N; i++))`` as the words of ``for i in $(seq 0 1 $((N-1)))``."""
+        match = _COUNTER.match(self.text, self.at)
+        if match is None:
+            return []
+        self.at = match.end()
+        last = match["end"] + ("" if match["less"] == "<=" else "-1")
+        text = f"$(seq {match['start']} {match['step'] or 1} $(({last})))"
+        return [(WordPiece(match["name"]),), (WordPiece("in"),), (WordPiece(text),)]
 
     def command(self, tokens: list[Token], joined: str) -> Command:
         """A command that ends here, with its redirections; a shell runs its here-document."""

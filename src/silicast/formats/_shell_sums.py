@@ -1,10 +1,15 @@
-"""Sums of whole numbers, as ``$(( ))`` of a shell script holds them."""
+"""Sums of whole numbers, as ``$(( ))`` of a shell script holds them, and rows of them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 MAX_INTEGER = 1 << 63
+MOST_COUNTED = 4096
+_RANGE = re.compile(
+    r"([^{}$`]{0,200})\{(?:(\d{1,9})\.\.(\d{1,9})|([^{}$`]{1,999}))\}([^{}$`]{0,200})"
+)
 _NUMBERS = re.compile(r"\s*(?:(\d+)|([-+*/%()]))")
 
 
@@ -29,6 +34,36 @@ def integer_of(text: str) -> int | None:
     except (IndexError, ValueError, ZeroDivisionError, RecursionError):
         return None
     return None if tokens or abs(value) > MAX_INTEGER else value
+
+
+def counted(words: Sequence[str]) -> str | None:
+    """What ``seq`` prints, in one line; None = only running it would say.
+
+    >>> counted(["3"]), counted(["0", "2", "6"]), counted(["$N"])
+    ('1 2 3', '0 2 4 6', None)
+    """
+    if not 1 <= len(words) <= 3 or not all(word.isdecimal() and len(word) < 10 for word in words):
+        return None
+    numbers = [int(word) for word in words]
+    first = numbers[0] if len(numbers) > 1 else 1
+    step = numbers[1] if len(numbers) == 3 else 1
+    if step < 1 or (numbers[-1] - first) // step >= MOST_COUNTED:
+        return None
+    return " ".join(map(str, range(first, numbers[-1] + 1, step)))
+
+
+def braced(text: str) -> list[str]:
+    """The words that braces in a bare word stand for; none where it has none.
+
+    >>> braced("n{1..3}:80"), braced("n{a,b}"), braced("{x}")
+    (['n1:80', 'n2:80', 'n3:80'], ['na', 'nb'], [])
+    """
+    match = _RANGE.fullmatch(text)
+    if match is None:
+        return []
+    row = counted([match[2], match[3]]) if match[2] else None
+    inner = row.split() if row else match[4].split(",") if match[4] and "," in match[4] else []
+    return [f"{match[1]}{each}{match[5]}" for each in inner]
 
 
 def _sum(tokens: list[str]) -> int:

@@ -39,11 +39,11 @@ class _Frame:
         runs: whether the branch that is read is taken.
         chosen: a branch was taken; unsure: nobody knows whether the right one.
         asks: its condition is being read; value: what it was so far.
-        word: of a ``case``.
+        word: of a ``case``; name: of a loop's variable, "" = it has none.
     """
 
-    def __init__(self, kind: str, *, runs: bool = True, asks: bool = False) -> None:
-        self.kind, self.runs, self.asks = kind, runs, asks
+    def __init__(self, kind: str, *, runs: bool = True, asks: bool = False, name: str = "") -> None:
+        self.kind, self.runs, self.asks, self.name = kind, runs, asks, name
         self.chosen = self.unsure = False
         self.value: Truth = True
         self.word: str | None = None
@@ -79,6 +79,18 @@ class Branches:
     @property
     def in_loop(self) -> bool:
         return any(frame.kind == "loop" for frame in self._frames)
+
+    @property
+    def loops(self) -> list[str]:
+        """Variables of the loops that are open, "" = one has none."""
+        return [frame.name for frame in self._frames if frame.kind == "loop"]
+
+    def without_patterns(self, joined: str) -> str:
+        """What stands before a command, without the brackets of patterns of ``case``."""
+        if not self._frames or self._frames[-1].kind != "case":
+            return joined
+        behind = joined.partition(")")[2] if self._frames[-1].asks else joined
+        return behind.partition(";;")[0]
 
     @property
     def in_skipped_loop(self) -> bool:
@@ -129,7 +141,9 @@ class Branches:
             texts = "".join(
                 part.text for token in current if isinstance(token, tuple) for part in token
             )
-            self._frames.append(_Frame("loop", runs=not any(word in texts for word in _GIVEN)))
+            runs = not any(word in texts for word in _GIVEN)
+            name = plain(current[1]) if head == "for" and len(current) > 1 else ""
+            self._frames.append(_Frame("loop", runs=runs, name=name))
             return current if head == "for" else []
         return self._chained(joined, current, plain)
 
@@ -243,11 +257,14 @@ def truth_of(words: Sequence[str]) -> Truth:
     return None
 
 
-def doubts_of(branched: Sequence[str], missing: Sequence[str]) -> list[str]:
+def doubts_of(
+    branched: Sequence[str], missing: Sequence[str], sourced: Sequence[str] = ()
+) -> list[str]:
     """What was assumed of conditions that only running a script would decide, for people.
 
     Args:
         branched: variables that they set; missing: variables that they ask for and nobody sets.
+        sourced: files whose commands are not known.
 
     >>> doubts_of(["TP"], [])
     ['set where a condition holds, taken as if it held: TP']
@@ -261,4 +278,6 @@ def doubts_of(branched: Sequence[str], missing: Sequence[str]) -> list[str]:
             "conditions ask for variables that nobody sets, taken as empty: "
             f"{', '.join(missing[:12])} (--env {missing[0]}=value)"
         )
+    if sourced:
+        doubts.append(f"files that the script sources are not read: {', '.join(sourced[:12])}")
     return doubts

@@ -13,7 +13,8 @@ _SHORT = {"-N": "--nodes", "-n": "--ntasks", "-np": "--ntasks"}
 _SLURM = "#SBATCH"
 _LONGEST_LINE = 1000
 _SHELLS = frozenset(("bash", "sh"))
-_REMOTE = frozenset(("ssh", "pdsh", "clush"))
+_REMOTE = {"ssh": "BbcDEeFIiJLlmOopQRSWw", "pdsh": "wxlutfgR", "clush": "wxlutfgoX"}
+"""Programs that run a shell on other machines -> letters of their options that take a value."""
 
 
 def long_names(words: list[str]) -> list[str]:
@@ -101,6 +102,51 @@ def _apart(words: Sequence[str]) -> Iterator[str]:
             yield word
 
 
+def is_remote(words: Sequence[str]) -> bool:
+    """Whether words start a shell on another machine."""
+    return any(word.rpartition("/")[2] in _REMOTE for word in words)
+
+
+def remote_in(words: list[str]) -> list[str]:
+    """Words of ``ssh`` and the like, with all that the other machine's shell runs as one.
+
+    >>> remote_in(["ssh", "-p", "22", "n1", "A=1", "run", "x"])
+    ['ssh', '-p', '22', 'n1', 'A=1 run x']
+    """
+    if not is_remote(words) or words[-2:-1] == ["-c"]:
+        return words
+    at = next(at for at, word in enumerate(words) if is_remote([word]))
+    program = words[at].rpartition("/")[2]
+    hosts = int(program == "ssh")
+    at += 1
+    while at < len(words) and (hosts or words[at].startswith("-")):
+        if not words[at].startswith("-"):
+            hosts -= 1
+        elif len(words[at]) == 2 and words[at][1] in _REMOTE[program]:
+            at += 1
+        at += 1
+    return [*words[:at], " ".join(words[at:])] if at < len(words) else words
+
+
+def host_count(words: Sequence[str]) -> int:
+    """Machines on which words start a shell; 0 = not known.
+
+    >>> host_count("pdsh -w n[1-3,7],m1".split()), host_count("ssh -w 0 n1".split())
+    (5, 1)
+    """
+    if not any(word.rpartition("/")[2] in ("pdsh", "clush") for word in words):
+        return 1
+    value = next((words[at + 1] for at, word in enumerate(words[:-1]) if word == "-w"), "")
+    value = value or next((word[2:] for word in words if re.match("-w.", word)), "")
+    count = 0
+    for name in re.findall(r"(?:[^,\[\]]|\[[^\]]*\])+", value[:_LONGEST_LINE]):
+        inner = re.search(r"\[([^\]]*)\]", name)
+        for part in inner[1].split(",") if inner else [""]:
+            ends = re.fullmatch(r"(\d{1,9})-(\d{1,9})", part)
+            count += int(ends[2]) - int(ends[1]) + 1 if ends else 1
+    return 0 if "$" in value or "^" in value else max(count, 0)
+
+
 def script_in(words: Sequence[str]) -> str:
     """What ``bash -c`` or ``ssh`` is given in one word; "" = nothing."""
     if "sbatch" in words:
@@ -112,5 +158,9 @@ def script_in(words: Sequence[str]) -> str:
             each.rpartition("/")[2] for each in words[:position]
         }:
             return words[position + 1]
-    remote = any(each.rpartition("/")[2] in _REMOTE for each in words[:-1])
-    return words[-1] if remote and len(words[-1].split()) > 1 else ""
+    return words[-1] if is_remote(words[:-1]) and len(words[-1].split()) > 1 else ""
+
+
+def unresolved(value: str) -> bool:
+    """Whether a value is left to the shell."""
+    return "$" in value or "`" in value

@@ -2,61 +2,24 @@
 
 What is understood: assignments, arrays, ``+=``, ``$NAME``, ``${NAME}``, ``${NAME[@]}`` with and
 without quotes, ``${NAME:-default}``, sums and products in ``$(( ))``, quotes, comments, continued
-lines, ``set --``, ``eval``, ``bash -c`` and ``ssh``; here-documents that ``read``, a shell or a
-file takes, and what ``$(cat <<X)``, ``$(echo words)`` and functions print; ``if``,
-``case`` and ``&&`` where the values of their variables say which way they go
+lines, ``set --``, ``eval``, ``bash -c``, ``ssh``, brackets; here-documents that ``read``, a shell
+or a file takes, and what ``$(cat <<X)``, ``$(echo words)`` and functions print; ``if``, ``case``
+and ``&&`` where the values of their variables say which way they go
 (:mod:`silicast.formats.shell_branches`); functions with the arguments of each call, and ``shift``.
-What ``#SBATCH`` lines ask for are variables of Slurm. The last assignment of a name counts.
+What ``#SBATCH`` lines ask for are variables of Slurm. A shell within the script knows what is
+exported to it, one on another machine nothing, and neither changes the variables of the script.
 """
 
 from __future__ import annotations
 
-import itertools
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import final
 
-from silicast.core.errors import SilicastError, over_limit
-from silicast.formats._shell_functions import Functions, echoed, plain, with_names
-from silicast.formats._shell_lexer import (
-    Assignment,
-    Command,
-    Token,
-    Word,
-    closing_bracket,
-    commands,
-)
-from silicast.formats._shell_sums import integer_of
-from silicast.formats.shell_branches import CONDITIONS, Branches
-from silicast.formats.shell_options import LAUNCHERS, long_names, of_slurm, script_in
-
-MAX_EXPANDED = 1 << 20
-MOST_NESTED = 8
-"""Defaults in defaults, and scripts in scripts."""
-_DECLARES = frozenset(("export", "declare", "local", "readonly", "typeset"))
-_BEFORE = frozenset(("{", "!", "time", "exec", "nohup"))
-"""Words before a command that runs as if it stood alone."""
-_Variables = dict[str, str | list[str]]
-_PRINTS = frozenset(("echo", "printf"))
-_OF_PRINTS = frozenset(("-n", "-e", "%s", "%s\\n", "%s "))
-_WRITERS = frozenset(("cat", "tee"))
-_PIPES = frozenset(("|", "|&"))
-_NAMED = re.compile(r"\$(?:([A-Za-z_]\w*|\d)|\{([A-Za-z_]\w*|\d)\})")
-_DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*):?=[^{}]*\}")
-_USED = re.compile(r"\$(?:[({@*]|[A-Za-z_]\w*|\d)")
-_BRACED = re.compile(
-    r"([A-Za-z_]\w*|\d+|[@*])(?:\[[@*]\])?"
-    r"(?:(?<=[@*]):(?P<start>\d{1,9})(?::(?P<most>\d{1,9}))?"
-    r"|(?P<empty>:?)[-=](?P<default>.*)|:?\?.*)?",
-    re.DOTALL,
-)
-_ARGUMENTS = frozenset("0123456789@*")
-_LONGEST_NUMBER = 9
-_LOCALS = frozenset(("local", "declare", "typeset"))
-MOST_STEPS = 1 << 15
-"""Commands that all calls of functions carry out together."""
+from silicast.formats._shell_reader import ScriptReader
+from silicast.formats.shell_options import of_slurm
+from silicast.formats.shell_runs import Run, option_count
 
 
 @final
@@ -66,22 +29,27 @@ class Script:
 
     Attributes:
         variables: text, or the words of an array.
-        runs: the words of each command that is no assignment, no condition and prints nothing.
+        commands: each that is no assignment, no condition and prints nothing.
         branched: variables that are set where a condition holds of which it is not known.
         missing: variables of conditions that nobody sets: they count as empty.
         looped: variables of loops that take several values, with these.
-        assigned: words of a command -> variables that have values for it alone.
+        sourced: files that it reads commands of, and that are not known.
         files: here-documents and what ``echo`` says that it writes, by the names of the files;
             files to which anything else is written are left out.
     """
 
     variables: Mapping[str, str | list[str]]
-    runs: tuple[list[str], ...]
+    commands: tuple[Run, ...]
     branched: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     looped: Mapping[str, list[str]] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
-    assigned: Mapping[tuple[str, ...], Mapping[str, str]] = field(default_factory=dict)
+    sourced: tuple[str, ...] = ()
+
+    @property
+    def runs(self) -> tuple[list[str], ...]:
+        """Words of the commands, equal ones once."""
+        return tuple({tuple(run.words): run.words for run in self.commands}.values())
 
     @staticmethod
     def parse(text: str, given: Mapping[str, str] = MappingProxyType({})) -> Script:
@@ -97,9 +65,12 @@ class Script:
         >>> script.command()
         ['python', 'x.py', '--tp', '2', '--bf16']
         """
-        reader = _ScriptReader({**of_slurm(text), **given}, frozenset(given))
+        reader = ScriptReader({**of_slurm(text), **given}, frozenset(given))
         reader.read(text.replace("\r\n", "\n"))  # or a backslash would not continue a line
-        runs = {tuple(words): words for words in reader.expanded_runs()}
+        runs = {
+            (*run.words, "", *run.assigned.items(), *(run.around if run.remote else ())): run
+            for run in reader.runs
+        }
         return Script(
             reader.variables,
             tuple(runs.values()),
@@ -107,7 +78,7 @@ class Script:
             tuple(reader.missing),
             reader.looped,
             reader.written(),
-            reader.assigned,
+            tuple(reader.sourced),
         )
 
     def command(self) -> list[str]:
@@ -115,485 +86,11 @@ class Script:
         command all words, and in a script that only sets variables those of all of them.
         """
         runs = [words for words in self.runs if words and not words[0].startswith("-")]
-        most = max(map(_option_count, runs), default=0)
+        most = max(map(option_count, runs), default=0)
         if most:
-            return next(words for words in reversed(runs) if _option_count(words) == most)
+            return next(words for words in reversed(runs) if option_count(words) == most)
         words = [word for run in self.runs for word in run]
-        if _option_count(words):
+        if option_count(words):
             return words
         values = self.variables.values()
         return [w for value in values for w in (value.split() if isinstance(value, str) else value)]
-
-
-def _option_count(words: Sequence[str]) -> int:
-    return sum(word.startswith("--") for word in words)
-
-
-@final
-@dataclass(frozen=True)
-class _Write:
-    """What a command writes to a file; None = not known."""
-
-    name: Word
-    text: Word | None
-    appends: bool
-
-
-@final
-class _ScriptReader:
-    """Commands of a script read one by one; what all expansions together hold is bounded."""
-
-    def __init__(self, given: Mapping[str, str | list[str]], fixed: frozenset[str]) -> None:
-        self.variables: dict[str, str | list[str]] = dict(given)
-        self.fixed = fixed
-        self.arguments: list[str] | None = None
-        self.functions = Functions()
-        self.called: set[str] = set()
-        self.local: dict[str, str | list[str] | None] | None = None
-        self.branched: dict[str, None] = {}
-        self.missing: dict[str, None] = {}
-        self.looped: dict[str, list[str]] = {}
-        self.assigned: dict[tuple[str, ...], dict[str, str]] = {}
-        self.runs: list[tuple[list[Token], list[str] | None]] = []
-        self.of_calls: list[list[str]] = []
-        self.files: list[_Write] = []
-        self.piped: Word | None = None
-        self.printed: list[str] | None = None
-        self.branches = Branches(self.condition_words)
-        self.size = self.nested = self.level = self.depth = self.steps = 0
-
-    def read(self, text: str) -> None:
-        self.follow(with_names(commands(text)))
-        self.functions.end()
-        outer = dict(self.variables)
-        for name in [body for body in self.functions.bodies if body not in self.called]:
-            self.call(name, None)  # nothing says when: it replaces no variable of the script's own
-            self.variables |= outer
-
-    def follow(self, read: Iterable[tuple[Command, bool]]) -> None:
-        """Carries out commands, and holds the functions that they define."""
-        for command, names in read:
-            runs = self.branches.runs
-            if not self.functions.holds(command, names=names, runs=runs):
-                self.step(command, names=names)
-
-    def step(self, command: Command, *, names: bool = False) -> None:
-        """One command; one that only names a function that follows is not carried out."""
-        piped, self.piped = self.piped, None
-        tokens = self.branches.entered(command.joined, command.tokens, plain)
-        while tokens and plain(tokens[0]) in _BEFORE:
-            tokens = tokens[1:]
-        head = plain(tokens[0]) if tokens else ""
-        if self.arguments and self.branches.in_skipped_loop:
-            assigns = any(isinstance(token, Assignment) for token in tokens)
-            if assigns or head == "shift":
-                raise _lost("a loop over the arguments of a call")
-        if head == "for":
-            self.loop(tokens)
-        elif head not in CONDITIONS and tokens and self.branches.runs and not names:
-            document = command.document or (piped if command.joined in _PIPES else None)
-            self.command(replace(command, tokens=tokens, document=document), head)
-
-    def call(self, name: str, given: list[str] | None) -> None:
-        """Carries out a function; its runs take the variables as they are when it ends.
-
-        Args:
-            given: its arguments; None = nobody knows.
-        """
-        if self.depth >= MOST_NESTED:
-            return
-        outer = self.arguments, self.branches, self.runs, self.local
-        self.depth += 1
-        self.arguments, self.runs, self.local = given, [], {}
-        self.branches = Branches(self.condition_words, unsure=self.branches.is_unsure)
-        body = self.functions.bodies[name]
-        self.steps += 1 + len(body)
-        if self.steps > MOST_STEPS:
-            raise over_limit("functions are called too often")
-        self.follow(body)
-        self.of_calls += self.expanded_now()
-        self.restore(self.local)
-        self.arguments, self.branches, self.runs, self.local = outer
-        self.depth -= 1
-
-    def expanded_now(self) -> list[list[str]]:
-        """Words of the commands that were read, with the variables as they are now."""
-        outer = self.arguments
-        made: list[list[str]] = []
-        for tokens, arguments in self.runs:
-            self.arguments = arguments
-            made += self.expanded(tokens)
-        self.arguments = outer
-        return made
-
-    def expanded_runs(self) -> list[list[str]]:
-        """Words of all commands, in the end: the last assignment of a name counts."""
-        return [*self.of_calls, *self.expanded_now()]
-
-    def calls(self, words: Sequence[Word], assigned: Sequence[Assignment] = ()) -> bool:
-        """Whether the words call a function; it is carried out, once for each value of a loop's
-        variable that is among its arguments.
-
-        Args:
-            assigned: variables that have values for this call alone.
-        """
-        name = next(iter(self.fields(words[0])), "") if self.functions.bodies and words else ""
-        if name not in self.functions.bodies:
-            return False
-        self.called.add(name)
-        outer = {item.name: self.variables.get(item.name) for item in assigned}
-        self.assign_all(assigned, is_local=False)
-        used = dict.fromkeys(
-            match[1] or match[2]
-            for word in words[1:]
-            for part in word
-            if part.quote != "'"
-            for match in _NAMED.finditer(part.text)
-        )
-        loops = [each for each in used if each in self.looped and each not in self.variables]
-        turns = itertools.product(*(self.looped[each] for each in loops))
-        for values in itertools.islice(turns, MOST_STEPS):
-            self.variables |= zip(loops, values, strict=True)
-            given = [field for word in words[1:] for field in self.fields(word)]
-            self.count(given)
-            start = len(self.of_calls)
-            self.call(name, given)
-            made = self.of_calls[start:]
-            if made and not any(map(_option_count, made)):  # its body says nothing of options
-                self.of_calls.append([name, *given])
-        self.restore(outer | dict.fromkeys(loops))
-        return True
-
-    def restore(self, outer: Mapping[str, str | list[str] | None]) -> None:
-        """Variables as they were; None = they had no value."""
-        self.variables |= {name: value for name, value in outer.items() if value is not None}
-        for name in [name for name, value in outer.items() if value is None]:
-            self.variables.pop(name, None)
-
-    def shift(self, words: Sequence[Word]) -> None:
-        """``shift``: the first arguments of the script or of a call fall away.
-
-        Raises:
-            SilicastError: nobody knows how many, or whether.
-        """
-        if not self.arguments:
-            return
-        by = "".join(f for word in words for f in self.fields(word)) or "1"
-        if not by.isdecimal() or len(by) > 9:
-            raise _lost(f"shift {by[:40]}")
-        if self.branches.is_unsure or self.branches.in_loop:
-            raise _lost("shift in a loop, or where a condition holds of which it is not known,")
-        if int(by) <= len(self.arguments):  # else the shell changes nothing
-            self.count(self.arguments)
-            self.arguments = self.arguments[int(by) :]
-
-    def command(self, command: Command, head: str) -> None:
-        tokens = command.tokens
-        assigned = [token for token in tokens if isinstance(token, Assignment)]
-        words = [token for token in tokens if not isinstance(token, Assignment)]
-        if assigned and (len(assigned) == len(tokens) or head in _DECLARES):
-            self.assign_all(assigned, is_local=head in _LOCALS)
-        elif command.document is not None and plain(words[0]) == "read":
-            self.keep(plain(words[-1]), self.text(command.document))
-        elif head in _WRITERS and command.document is not None:
-            self.write(words, command)
-        elif head in ("set", "shift"):
-            (self.set if head == "set" else self.shift)(words[1:])
-        elif head == ":":
-            self.defaults(tokens[1:])
-        elif head in _PRINTS and command.target is None:
-            if self.printed is not None:
-                self.printed.append(self.words_of(tokens))
-        elif head not in _DECLARES and not self.calls(words, assigned):
-            self.runs += [] if head in _PRINTS else [(tokens, self.arguments)]
-            if command.target is not None:
-                self.files.append(_Write(command.target, echoed(tokens), command.appends))
-
-    def write(self, words: Sequence[Word], command: Command) -> None:
-        """``cat`` and ``tee`` of a here-document: into files, or on to the next command."""
-        named = [word for word in words[1:] if not plain(word).startswith("-")]
-        flags = [plain(word) for word in words[1:] if word not in named]
-        document = command.document
-        if plain(words[0]) == "tee":
-            appends = "-a" in flags or "--append" in flags
-            self.files += [_Write(word, document, appends) for word in named]
-        elif named:
-            document = None  # cat takes the files that it names
-        if command.target is not None:
-            self.files.append(_Write(command.target, document, command.appends))
-        else:
-            self.piped = document
-
-    def written(self) -> dict[str, str]:
-        """Texts of files by name, without those that are not known."""
-        texts: dict[str, str | None] = {}
-        for each in self.files:
-            name = "".join(self.fields(each.name))
-            before = texts.get(name, "") if each.appends else ""
-            text = None if each.text is None else self.text(each.text)
-            texts[name] = None if before is None or text is None else before + text
-        return {name: text for name, text in texts.items() if text is not None}
-
-    def text(self, document: Word) -> str:
-        """A here-document with its variables put in."""
-        return _joined(self.pieces_of(document))
-
-    def keep(self, name: str, value: str | list[str]) -> None:
-        """The value of a variable from here on."""
-        self.count(value)
-        self.variables[name] = value
-        if self.branches.is_unsure:
-            self.branched[name] = None
-
-    def output(self, inner: str) -> str | None:
-        """What a substituted command prints; None = only running it would say."""
-        if self.nested >= MOST_NESTED:
-            return None
-        self.nested += 1
-        parsed = list(itertools.islice(commands(inner), 2))
-        text: str | None = None
-        if len(parsed) == 1 and not any(isinstance(t, Assignment) for t in parsed[0].tokens):
-            command, head = parsed[0], plain(parsed[0].tokens[0])
-            if head == "cat" and command.document is not None:
-                text = self.text(command.document)
-            elif head in _PRINTS:
-                text = self.words_of(command.tokens)
-            elif head in self.functions.bodies:
-                text = self.printed_by(command)
-        self.nested -= 1
-        return text
-
-    def printed_by(self, command: Command) -> str:
-        """What a function prints; it changes nothing else."""
-        outer = self.printed, self.of_calls, dict(self.variables)
-        self.printed, self.of_calls = [], []
-        self.count("".join(self.variables))
-        self.calls([token for token in command.tokens if isinstance(token, tuple)])
-        text = " ".join(self.printed)
-        self.printed, self.of_calls, self.variables = outer
-        return text
-
-    def words_of(self, tokens: Sequence[Token]) -> str:
-        """What ``echo`` and ``printf`` print, without their options and formats."""
-        words = [f for token in tokens[1:] if isinstance(token, tuple) for f in self.fields(token)]
-        return " ".join(word for word in words if word not in _OF_PRINTS)
-
-    def set(self, words: Sequence[Word]) -> None:
-        """``set -- words`` gives the script, or the call, arguments of its own."""
-        if not words or plain(words[0]) != "--":
-            return
-        self.arguments = [field for word in words[1:] for field in self.fields(word)]
-        self.count(self.arguments)
-
-    def defaults(self, tokens: Sequence[Token]) -> None:
-        """``: ${NAME:=value}`` sets a variable that has no value."""
-        for part in (part for token in tokens if isinstance(token, tuple) for part in token):
-            match = _DEFAULT.fullmatch(part.text)
-            value = self.value(part.text, 0) if match and match[1] not in self.variables else None
-            if match and value is not None:
-                self.variables[match[1]] = value
-
-    def loop(self, tokens: list[Token]) -> None:
-        """``for NAME in words``: one word is the variable's value; of several none is."""
-        names = [plain(token) for token in tokens[1:3]]
-        if len(tokens) < 4 or names[1] != "in" or names[0] in self.fixed:
-            return
-        words = [f for token in tokens[3:] if isinstance(token, tuple) for f in self.fields(token)]
-        self.count(words)
-        if len(words) == 1:
-            self.variables[names[0]] = words[0]
-        else:
-            self.variables.pop(names[0], None)
-            self.looped[names[0]] = words
-
-    def condition_words(self, tokens: Sequence[Token]) -> list[str]:
-        """Words of a condition; a variable that nobody sets is an empty one."""
-        words: list[str] = []
-        for token in tokens:
-            if isinstance(token, Assignment):
-                continue
-            for part in token:
-                for match in _NAMED.finditer("" if part.quote == "'" else part.text):
-                    name = match[1] or match[2]
-                    known = name in self.variables or name in self.looped or self.gives(name)
-                    if not known:
-                        self.missing[name] = None
-                        self.branches.unsure()
-            pieces = [
-                "" if isinstance(text, str) and _NAMED.fullmatch(text) else text
-                for text, _ in self.pieces_of(token)
-            ]
-            words.append(_joined((piece, False) for piece in pieces))
-        self.count(words)
-        return words
-
-    def assign_all(self, assigned: Sequence[Assignment], *, is_local: bool) -> None:
-        """Assignments of a command; local ones end with the call that is read."""
-        for item in assigned:
-            if is_local and self.local is not None:
-                self.local.setdefault(item.name, self.variables.get(item.name))
-            self.assign(item)
-
-    def assign(self, each: Assignment) -> None:
-        value: str | list[str]
-        if each.is_array:
-            value = [field for word in each.words for field in self.fields(word)]
-        else:
-            value = _joined(self.pieces_of(each.words[0]))
-        before = self.variables.get(each.name)
-        if each.adds and before is not None:
-            if isinstance(before, list):
-                value = [*before, *([value] if isinstance(value, str) else value)]
-            else:
-                value = [before, *value] if isinstance(value, list) else before + value
-        self.keep(each.name, value)
-
-    def count(self, value: str | list[str]) -> None:
-        """Raises SilicastError of kind "limit" where variables hold too much together."""
-        self.size += len(value) if isinstance(value, str) else sum(len(each) + 1 for each in value)
-        if self.size > MAX_EXPANDED:
-            raise over_limit("variables hold too much text")
-
-    def expanded(self, tokens: Sequence[Token]) -> Iterator[list[str]]:
-        """The words of a command, and of those that a shell in it would run."""
-        words, assigned = list[str](), dict[str, str]()
-        for token in tokens:
-            if not isinstance(token, Assignment):
-                words += self.fields(token)
-                continue
-            value = "".join(_joined(self.pieces_of(word)) for word in token.words)
-            if words:  # behind the program's name it is an argument
-                words.append(f"{token.name}={value}")
-            else:
-                assigned[token.name] = value
-        words = long_names(words)
-        self.count(words)
-        if assigned:
-            self.assigned[tuple(words)] = assigned
-        yield words
-        inner = " ".join(words[1:]) if words[:1] == ["eval"] else script_in(words)
-        before = words[: words.index(inner)] if inner and words[0] in LAUNCHERS else []
-        if inner and self.level < MOST_NESTED:
-            for each in self.within(inner, assigned):
-                yield [*before, *each]
-
-    def within(self, inner: str, assigned: Mapping[str, str]) -> Iterator[list[str]]:
-        """Words of the commands of a shell in a command; ``assigned`` are variables of the latter.
-
-        What the inner shell alone sets counts from then on as a variable of the whole script.
-        """
-        reader = _ScriptReader({**self.variables, **assigned}, self.fixed)
-        reader.size, reader.steps, reader.level = self.size, self.steps, self.level + 1
-        reader.read(inner)
-        for words in reader.expanded_runs():
-            if mine := {**assigned, **reader.assigned.get(tuple(words), {})}:
-                reader.assigned[tuple(words)] = mine
-            yield words
-        self.size, self.steps = reader.size, reader.steps
-        self.assigned |= reader.assigned
-        self.variables = {**reader.variables, **self.variables}
-
-    def fields(self, word: Word) -> list[str]:
-        """What the shell makes of a word: none, one or several."""
-        fields: list[str] = []
-        current: str | None = None
-        for text, splits in self.pieces_of(word):
-            parts = text if isinstance(text, list) else [text]
-            if splits:
-                parts = " ".join(parts).split()
-            for position, part in enumerate(parts):
-                if position and current is not None:
-                    fields.append(current)
-                    current = None
-                current = part if current is None else current + part
-        return fields if current is None else [*fields, current]
-
-    def pieces_of(self, word: Word) -> Iterator[tuple[str | list[str], bool]]:
-        """Texts of a word, or the words of an array in it; whether the shell splits them."""
-        for part in word:
-            if part.quote == "'":
-                yield part.text, False
-                continue
-            for text, is_value in self.pieces(part.text):
-                yield text, is_value and not part.quote
-
-    def pieces(self, text: str, nested: int = 0) -> Iterator[tuple[str | list[str], bool]]:
-        """A text with its variables put in; one that has no value stays as it stands."""
-        position = 0
-        while match := _USED.search(text, position):
-            if match.start() > position:
-                yield text[position : match.start()], False
-            position = match.end()
-            if text[position - 1] in "({":
-                position = closing_bracket(text, position - 1)
-            used = text[match.start() : position]
-            value = self.value(used, nested)
-            yield (used, False) if value is None else (value, True)
-            if value is not None:
-                self.count(value)
-        if position < len(text):
-            yield text[position:], False
-
-    def value(self, used: str, nested: int) -> str | list[str] | None:
-        """The value of ``$...``; None = it has none here."""
-        if used.startswith("$(("):
-            sum_ = integer_of(self.with_numbers(used[3:-2]))
-            return None if sum_ is None else str(sum_)
-        if used.startswith("$("):
-            return self.output(used[2:-1])
-        match = _BRACED.fullmatch(used[2:-1] if used[1] == "{" else used[1:])
-        if match is None:
-            return None
-        value = self.argument(match) if match[1][0] in _ARGUMENTS else self.variables.get(match[1])
-        if isinstance(value, list) and ("[*]" in used or match[1] == "*"):
-            value = " ".join(value)
-        is_unset = value is None or (value in ("", []) and match["empty"] == ":")
-        if is_unset and match["default"] is not None and nested < MOST_NESTED:
-            default = match["default"].strip("'\"")
-            return _joined(self.pieces(default, nested + 1))
-        # one that a call does not give is empty; whoever starts the script may give it one
-        return "" if value is None and self.gives(match[1]) else value
-
-    def gives(self, name: str) -> bool:
-        """Whether a name is an argument, and all arguments are known."""
-        return self.arguments is not None and name[0] in _ARGUMENTS
-
-    def argument(self, match: re.Match[str]) -> str | list[str] | None:
-        """Arguments of the script, which is started without any, or of the call that is read."""
-        words = self.arguments or []
-        if match[1] not in ("@", "*"):
-            at = int(match[1]) - 1 if len(match[1]) < _LONGEST_NUMBER else -1
-            return words[at] if 0 <= at < len(words) else None
-        start, most = match["start"], match["most"]
-        if start is None or not words:
-            return words
-        first = max(int(start) - 1, 0)
-        return words[first : None if most is None else first + int(most)]
-
-    def with_numbers(self, text: str) -> str:
-        """A sum with the values of its variables."""
-
-        def number(name: re.Match[str]) -> str:
-            value = self.variables.get(name[1], name[0])
-            return value if isinstance(value, str) else name[0]
-
-        return re.sub(r"\$?\{?\b([A-Za-z_]\w*)\b\}?", number, text[:200])
-
-
-def _joined(pieces: Iterator[tuple[str | list[str], bool]]) -> str:
-    """Pieces as one text."""
-    return "".join(" ".join(text) if isinstance(text, list) else text for text, _ in pieces)
-
-
-def _lost(what: str) -> SilicastError:
-    """Refuses what changes arguments in a way that only running would say."""
-    return SilicastError(
-        f"{what} cannot be followed without running it",
-        field="shift",
-        hint="write the options of the run where it starts, instead of arguments",
-    )
-
-
-def unresolved(value: str) -> bool:
-    """Whether a value is left to the shell."""
-    return "$" in value or "`" in value

@@ -11,8 +11,7 @@ from typing import Any, final
 from silicast.core.errors import SilicastError
 from silicast.core.plain_data import check_tree, value_of_word
 from silicast.formats.server_launches.launcher import Launcher
-from silicast.formats.shell_options import options
-from silicast.formats.shell_script import unresolved
+from silicast.formats.shell_options import options, unresolved
 
 _SHORT = re.compile(r"-([A-Za-z]{1,3})(?:([=.])(.*)|(\d+))?", re.DOTALL)
 _COUNT = re.compile(r"(\d+(?:\.\d+)?)([kKmMgG])(?:i?B)?")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,13 +13,16 @@ from typing import final
 
 from silicast.formats.server_launches.launcher import Launcher, launchers
 from silicast.formats.shell_branches import doubts_of
-from silicast.formats.shell_options import script_in
+from silicast.formats.shell_options import host_count
+from silicast.formats.shell_runs import Run
 from silicast.formats.shell_script import Script
 
 _RELEASE = re.compile(r"(?:^|[:=@-])v?(\d+\.\d+(?:\.\d+)*(?:\.?(?:rc|post|dev)\d+)*)")
 _INSTALLED = re.compile(r"(vllm|sglang|tensorrt[-_]llm)(?:\[[^\]]*\])?==([\w.]+)")
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(?!=)(.*)", re.DOTALL)
-_USES = re.compile(r"\$\{?([A-Za-z_]\w*)")
+_LEFT = re.compile(r"\$\(\(.{0,200}?\)\)|\$\{?[A-Za-z_]\w*", re.DOTALL)
+"""What is left to the shell: sums and variables."""
+_NAMES = re.compile(r"[A-Za-z_]\w*")
 _DOCKERS = frozenset(("docker", "podman", "nerdctl", "singularity", "apptainer", "enroot"))
 _CHAIN = frozenset(("&&", "||", ";", "|", "&"))
 
@@ -92,41 +96,47 @@ def commands_of_script(text: str, given: Mapping[str, str]) -> list[ServerComman
     packages = {"vllm": "vllm", "sglang": "sglang", "trtllm": "tensorrt-llm"}
     roles = _roles_by_comment(text)
     commands = []
-    for words in script.runs:
+    for run in script.commands:
+        words, assigned = run.words, run.assigned
         command = command_in(words)
         if command is None:
             continue
-        assigned = script.assigned.get(tuple(words), {})
-        outer = _around(command, words, script)
+        outer = _command_of(command.launcher, run.around, ())
         version = command.version or outer.version
         version = version or installed.get(packages[command.launcher.engine], "")
-        used = {name for word in (*words, *assigned.values()) for name in _USES.findall(word)}
-        turns = [len(script.looped[name]) for name in used if name in script.looped]
+        replicas, doubts = _count_of(run)
+        doubts += doubts_of(script.branched, script.missing, script.sourced)
         port = port_of(command.arguments)
         commands.append(
             replace(
                 command,
                 environment={**outer.environment, **assigned, **command.environment},
-                variables={k: v for k, v in script.variables.items() if isinstance(v, str)},
+                variables={k: v for k, v in run.variables.items() if isinstance(v, str)},
                 version=version,
                 hints=" ".join((command.hints, roles.get(port, ""), _role_of_port(script, port))),
-                replicas=max([1, *turns]),
+                replicas=replicas,
                 name=command.name or outer.name,
                 devices=command.devices or _visible(assigned) or outer.devices,
                 files=script.files,
-                doubts=tuple(doubts_of(script.branched, script.missing)),
+                doubts=tuple(doubts),
             )
         )
     return commands
 
 
-def _around(command: ServerCommand, words: Sequence[str], script: Script) -> ServerCommand:
-    """What a container that runs a shell says of the server that the shell starts."""
-    for outer in script.runs:
-        inner = script_in(outer)
-        if inner and all(word in inner for word in (words[0], words[-1])):
-            return _command_of(command.launcher, outer[: outer.index(inner)], ())
-    return ServerCommand(command.launcher, ())
+def _count_of(run: Run) -> tuple[int, list[str]]:
+    """How many servers a command starts, by the loops around it and the machines it runs on, and
+    what was assumed.
+    """
+    texts = (*run.words, *run.assigned.values(), *run.around)
+    used = {name for text in texts for part in _LEFT.findall(text) for name in _NAMES.findall(part)}
+    turns = {name: n for name, n in run.loops.items() if name in used or not name}
+    doubts = []
+    if 0 in turns.values():
+        doubts.append("a loop of unknown length starts the server: counted once")
+    if not (hosts := host_count(run.around)):
+        doubts.append("the machines that the server is started on are not known: counted once")
+    return math.prod(max(count, 1) for count in (hosts, *turns.values())), doubts
 
 
 def is_image(launcher: Launcher, word: str) -> bool:

@@ -16,6 +16,7 @@ from silicast.formats.server_launches.launcher import launcher_of
 
 _HUB = "hf://"
 _DEGREES = {"tensor": "--tensor-parallel-size", "data": "--data-parallel-size"}
+_OF_CACHES = ("enabled", "cpuOffloadingBufferSize")
 _CONNECTOR = '{"kv_connector":"LMCacheConnectorV1","kv_role":"kv_both"}'
 
 
@@ -40,6 +41,8 @@ def as_container(node: Mapping[str, Any], model: str) -> Mapping[str, Any]:
         cache = node.get("lmcacheConfig")
         if isinstance(cache, dict) and cache.get("enabled"):
             made["args"] += ["--kv-transfer-config", _CONNECTOR]
+            unread = {name: value for name, value in cache.items() if name not in _OF_CACHES}
+            made["args"] += _words_of("lmcacheConfig", unread, {})
             size = str(cache.get("cpuOffloadingBufferSize", ""))
             made["env"] = [
                 *(node["env"] if isinstance(node.get("env"), list) else ()),
@@ -64,11 +67,21 @@ def model_of(node: Mapping[str, Any]) -> str:
 
 
 def degrees_of(node: Mapping[str, Any]) -> tuple[str, ...]:
-    """Arguments that a table ``parallelism`` stands for."""
-    degrees = node.get("parallelism")
-    pairs = degrees.items() if isinstance(degrees, dict) else ()
-    named = [(_DEGREES[str(name)], str(n)) for name, n in pairs if str(name) in _DEGREES]
-    return tuple(word for pair in named for word in pair)
+    """Arguments that a table ``parallelism`` stands for; further fields by their names in it.
+
+    >>> degrees_of({"parallelism": {"tensor": 2, "workers": 4}})
+    ('--tensor-parallel-size', '2', '--parallelism.workers', '4')
+    """
+    return tuple(_words_of("parallelism", node.get("parallelism"), _DEGREES))
+
+
+def _words_of(table: str, fields: Any, flags: Mapping[str, str]) -> Iterator[str]:
+    """Fields of a table by the flags that they are, else by their names in it, which are listed as
+    not used.
+    """
+    for name, value in fields.items() if isinstance(fields, dict) else ():
+        yield flags.get(str(name), f"--{table}.{name}")
+        yield json.dumps(value) if isinstance(value, dict | list) else str(value)
 
 
 def _arguments(config: Mapping[str, Any]) -> Iterator[str]:

@@ -21,7 +21,7 @@ from silicast.formats.server_launches.host_caches import (
 )
 from silicast.formats.server_launches.launcher import Launcher
 from silicast.formats.server_launches.model_facts import ModelFacts, ModelLookup
-from silicast.formats.shell_script import unresolved
+from silicast.formats.shell_options import unresolved
 
 Tree = dict[str, Any]
 _LEAVES_AS_IT_IS = ("auto", "none", "None", "")

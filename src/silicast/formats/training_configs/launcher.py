@@ -10,8 +10,8 @@ from silicast.core.errors import SilicastError
 from silicast.formats.effects import Effects, effects_of
 from silicast.formats.fields import Fields
 from silicast.formats.shell_branches import doubts_of
-from silicast.formats.shell_options import options
-from silicast.formats.shell_script import Script, unresolved
+from silicast.formats.shell_options import options, unresolved
+from silicast.formats.shell_script import Script
 from silicast.formats.training_configs.megatron_switches import of_environment
 from silicast.formats.training_configs.reader import Stated
 
@@ -33,14 +33,17 @@ def arguments_of(
         SilicastError: it starts several unlike runs, and none of them is chosen.
     """
     script = Script.parse(text, stated.variables)
-    remarks = doubts_of(script.branched, script.missing)
+    remarks = doubts_of(script.branched, script.missing, script.sourced)
     remarks += [
         f"{name}: a loop gives it {', '.join(values[:6])} (--env {name}={values[0]})"
         for name, values in list(script.looped.items())[:6]
         if values
     ]
-    arguments = dict(options(_chosen(script, file, stated, known, effects_of(tool))))
-    return of_environment(script.variables) | _of_slurm(script.variables) | arguments, remarks
+    words = _chosen(script, file, stated, known, effects_of(tool))
+    started = next((run for run in script.commands if run.words == words), None)
+    variables = {**started.variables, **started.assigned} if started else script.variables
+    arguments = dict(options(words))
+    return of_environment(variables) | _of_slurm(script.variables) | arguments, remarks
 
 
 def closed(

@@ -14,6 +14,7 @@ from silicast.measurement.importers.importer import (
     Importer,
     Options,
     from_catalog,
+    gpus_of,
     session_of,
 )
 from silicast.measurement.records.records import Columns, Protocol, RunRow, UnreadRow
@@ -84,12 +85,6 @@ class BenchmarkTool(Importer):
             protocol=Protocol(timer=tool, statistic="as named"),
         )
         return FileReading(session, records)
-
-
-def gpus_of(scenario: Columns) -> int:
-    """Devices of a deployment."""
-    degrees = scenario.get("parallel", {})
-    return math.prod(int(degrees.get(name, 1)) for name in ("tp", "pp", "attention_dp"))
 
 
 @final

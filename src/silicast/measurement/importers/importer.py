@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import functools
 import importlib
+import math
 import pkgutil
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -18,7 +19,7 @@ from silicast.core.naming import near, normalise
 from silicast.formats.source import CUT_OFF, Source
 from silicast.formats.tables import NAME, column_names
 from silicast.hardware.catalog import find_device
-from silicast.measurement.records.records import Protocol, Record, Session, UnreadRow
+from silicast.measurement.records.records import Columns, Protocol, Record, Session, UnreadRow
 from silicast.scenario.schema import RawScenario
 
 if TYPE_CHECKING:
@@ -191,6 +192,12 @@ def session_of(
         source=tool,
         notes=list(notes),
     )
+
+
+def gpus_of(scenario: Columns) -> int:
+    """Devices of a deployment."""
+    degrees = scenario.get("parallel", {})
+    return math.prod(int(degrees.get(name, 1)) for name in ("tp", "pp", "attention_dp"))
 
 
 def _catalog_name(reported: str) -> str:

@@ -106,6 +106,7 @@ class LlamaBench(Importer):
             "llama-bench",
             Protocol(timer="llama-bench", statistic="mean"),
             reported=reported,
+            devices=max(_devices(row, counts.get(row.device or device, 1)) for row in rows),
             stack={"llama.cpp": build} if build else {},
         )
         options = Options(session.device, options.fields, session.id)
@@ -250,10 +251,15 @@ def _record(row: LlamaBenchRow, devices: int, source: Source, options: Options) 
         "precision": _precision(row, source, options),
         "workload": workload,
     }
-    if devices > 1 and row.settings.get("sm", "") != "none":
-        columns["parallel"] = {"pp": devices}
+    if (stages := _devices(row, devices)) > 1:
+        columns["parallel"] = {"pp": stages}
     scenario = with_fields(columns, options.fields)
     return RunRow(options.session, scenario, metrics, name=label, row=row.line)
+
+
+def _devices(row: LlamaBenchRow, listed: int) -> int:
+    """Devices that hold the model, of those that the file lists."""
+    return 1 if row.settings.get("sm", "") == "none" else listed
 
 
 def _why_not(row: LlamaBenchRow) -> str:

@@ -15,7 +15,13 @@ from typing import final
 
 from silicast.core.errors import SilicastError
 from silicast.formats.source import Source
-from silicast.measurement.importers.importer import FileReading, Importer, Options, session_of
+from silicast.measurement.importers.importer import (
+    FileReading,
+    Importer,
+    Options,
+    gpus_of,
+    session_of,
+)
 from silicast.measurement.records.records import Columns, Protocol, RunRow
 from silicast.scenario.set_fields import with_fields
 
@@ -64,7 +70,11 @@ class OneBatch(Importer):
         if not tests:
             raise source.error("holds no test of a batch", "Benchmark", "was it cut off?")
         session = session_of(
-            source, options, self.name, Protocol(timer="perf_counter", launch="graph")
+            source,
+            options,
+            self.name,
+            Protocol(timer="perf_counter", launch="graph"),
+            devices=gpus_of({"parallel": options.under("parallel")}),
         )
         options = Options(session.device, options.fields, session.id)
         return FileReading(session, tuple(_run(test, source, options, "sglang") for test in tests))
@@ -90,7 +100,8 @@ class BatchLatency(Importer):
             source,
             options,
             self.name,
-            Protocol(timer="perf_counter", launch="graph"),
+            Protocol(timer="perf_counter", statistic="mean", launch="graph"),
+            devices=gpus_of({"parallel": options.under("parallel")}),
             notes=() if len(stated) == len(_DEFAULTS) else tuple(notes),
         )
         options = Options(session.device, options.fields, session.id)

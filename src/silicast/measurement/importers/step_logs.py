@@ -20,7 +20,13 @@ from typing import Any, final
 import numpy as np
 
 from silicast.formats.source import Source
-from silicast.measurement.importers.importer import FileReading, Importer, Options, session_of
+from silicast.measurement.importers.importer import (
+    FileReading,
+    Importer,
+    Options,
+    gpus_of,
+    session_of,
+)
 from silicast.measurement.records.records import (
     Columns,
     Protocol,
@@ -106,7 +112,11 @@ class StepLogs(Importer):
             hint = "steps of decodes alone or of prompts alone are read"
             raise source.error("holds no step that a scenario describes", "steps", hint)
         session = session_of(
-            source, options, "engine log", Protocol(timer="engine log", launch="graph")
+            source,
+            options,
+            "engine log",
+            Protocol(timer="engine log", launch="graph"),
+            devices=gpus_of({"parallel": options.under("parallel")}),
         )
         options = Options(session.device, options.fields, session.id)
         records: list[Record] = list(_runs(engine, steps, source, options))

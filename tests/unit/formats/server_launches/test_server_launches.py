@@ -462,6 +462,93 @@ def test_a_server_that_another_shell_starts(tmp_path: Path, text: str) -> None:
     assert "pools" not in scenario  # one server, though its words stand in two commands
 
 
+TWO = "vllm serve Qwen/Qwen3-8B -tp 2"
+DOUBTED = "a loop of unknown length starts the server: counted once"
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        (f'for h in n1 n2 n3; do ssh $h "{TWO} --port 8000" & done', 3),
+        (f"for h in n1 n2 n3; do ssh $h {TWO}; done", 3),
+        (f'H=(n1 n2)\nfor h in "${{H[@]}}"; do ssh -p 22 me@$h "cd /x; {TWO}"; done', 2),
+        (f'ssh n1 "{TWO}"\nssh n2 "{TWO}"\nssh n3 "{TWO}"', 3),
+        (f"ssh n1 \"bash -c '{TWO}'\"; ssh n2 \"bash -c '{TWO}'\"", 2),
+        (f"for h in a b; do\nssh $h <<E\nexport N=1\n{TWO}\nE\ndone", 2),
+        (f'f() {{ ssh $1 "{TWO}"; }}\nfor h in a b c; do f $h; done', 3),
+        (f'for h in n{{1..4}}; do for g in 0 1; do ssh $h "G=$g {TWO}"; done; done', 8),
+        (f'for i in $(seq 0 3); do ssh n$i "{TWO}"; done', 4),
+        (f"N=4\nfor ((i = 0; i < N; i += 2)); do {TWO} --port $((8000+i)) & done", 2),
+        (f'pdsh -w n[1-3,7],m1 "{TWO}"', 5),
+        (f"eval {TWO}", 1),
+        (f'bash -c "{TWO}"; {TWO}', 1),  # a port is taken once on a host
+    ],
+)
+def test_a_server_on_each_host(tmp_path: Path, text: str, count: int) -> None:
+    scenario, remarks = read(tmp_path, text)
+    assert scenario["parallel"] == {"tp": 2}
+    assert scenario.get("pools", {"replicas": {"count": 1}}) == {"replicas": {"count": count}}
+    assert DOUBTED not in remarks
+
+
+@pytest.mark.parametrize("loop", ["for h in $(cat hosts)", "while read h"])
+def test_a_loop_of_unknown_length_is_doubted(tmp_path: Path, loop: str) -> None:
+    scenario, remarks = read(tmp_path, f'{loop}; do ssh $h "{TWO}"; done')
+    assert "pools" not in scenario
+    assert DOUBTED in remarks
+
+
+@pytest.mark.parametrize(
+    ("text", "degree"),
+    [
+        ("ssh h 'TP=8; export X=1'", 1),
+        ("bash -c 'TP=8; export TP'", 1),
+        ("(TP=8; export TP)", 1),
+        ("TP=2\n(TP=8)", 2),
+        ("f() { (TP=8; true); }\nf", 1),
+        ("A=x\n(case $A in x) TP=8;; esac)", 1),
+        ("eval 'TP=8'", 8),
+        ("cat >env.sh <<E\nTP=8\nE\nsource env.sh", 8),
+        ("cat >env.sh <<E\nTP=8\nE\n. env.sh", 8),
+        ("A=x\ncase $A in (x) TP=8;; esac", 8),
+    ],
+)
+def test_a_child_shell_gives_no_variables_back(tmp_path: Path, text: str, degree: int) -> None:
+    """As bash does: verified by running each with it."""
+    scenario, _ = read(
+        tmp_path, f"{text}\nvllm serve Qwen/Qwen3-8B --tensor-parallel-size ${{TP:-1}}"
+    )
+    assert scenario.get("parallel", {"tp": 1}) == {"tp": degree}
+
+
+@pytest.mark.parametrize(
+    ("text", "degree"),
+    [
+        ("TP=8\nbash -c '%s'", 1),
+        ("export TP=8\nbash -c '%s'", 8),
+        ("set -a\nTP=8\nbash -c '%s'", 8),
+        ("TP=8 bash -c '%s'", 8),
+        ("export TP=8\nssh h '%s'", 1),
+        ("TP=8\n(%s)", 8),
+        ("TP=8\n%s\nTP=4", 8),
+    ],
+)
+def test_what_a_child_shell_knows(tmp_path: Path, text: str, degree: int) -> None:
+    scenario, _ = read(tmp_path, text % "vllm serve Qwen/Qwen3-8B -tp ${TP:-1}")
+    assert scenario.get("parallel", {"tp": 1}) == {"tp": degree}
+
+
+def test_servers_have_the_variables_of_their_time(tmp_path: Path) -> None:
+    switch = "export VLLM_USE_DEEP_GEMM"
+    scenario, _ = read(tmp_path, f"{switch}=1\n{TWO} --port 1\n{switch}=0", run="")
+    assert scenario["engine"]["options"]["VLLM_USE_DEEP_GEMM"] == "1"
+
+
+def test_files_that_are_sourced_and_not_known_are_named(tmp_path: Path) -> None:
+    _, remarks = read(tmp_path, f"source /opt/env.sh\n{TWO}")
+    assert "files that the script sources are not read: /opt/env.sh" in remarks
+
+
 def test_flags_of_other_releases(tmp_path: Path) -> None:
     start = "vllm serve deepseek-ai/DeepSeek-R1 -tp 8 "
     scenario, remarks = read(tmp_path, f"{start} --device-memory-utilization 0.8 -O2")
@@ -533,3 +620,22 @@ def test_values_of_charts(tmp_path: Path) -> None:
     }
     assert pools == {"decode": (1, {"tp": 4}), "prefill": (2, None)}
     assert "version" not in scenario["pools"]["decode"]["engine"]  # 0.3.0 is llm-d's
+
+
+def test_fields_of_charts_that_are_not_read_are_listed(tmp_path: Path) -> None:
+    path = tmp_path / "values.yaml"
+    fields = "{tensor: 4, data: 1, dataLocal: 2, workers: 4, rows: 3}"
+    path.write_text(MODEL_SERVICE.replace("{tensor: 4}", fields))
+    scenario, remarks = launched_servers(path)
+    spread = "--parallelism.dataLocal = 2, --parallelism.workers = 4"
+    assert f"not used, would change how the work is spread: {spread}" in remarks
+    assert any("which widens the interval: --parallelism.rows = 3" in line for line in remarks)
+    options = scenario["pools"]["decode"]["engine"]["options"]
+    assert options["unpriced"] == ["parallelism.rows"]
+    path.write_text(MODEL_SERVICE.replace("{tensor: 4}", "{tensor: 4, dataLocal: 1, workers: 1}"))
+    _, remarks = launched_servers(path)
+    assert not any("parallelism" in line for line in remarks)  # as if they were not there
+    path.write_text(PRODUCTION_STACK + '      diskOffloadingBufferSize: "60"\n')
+    _, remarks = launched_servers(path)
+    disk = "--lmcacheConfig.diskOffloadingBufferSize = 60"
+    assert f"not used, would change how long cached prompts take: {disk}" in remarks

@@ -139,6 +139,14 @@ def test_switches_of_a_run_are_those_of_the_engine(tmp_path: Path) -> None:
     assert run_of(both) < run_of(run)
 
 
+def test_a_session_has_as_many_devices_as_hold_the_model(tmp_path: Path) -> None:
+    two = {"gpu_info": ", ".join([SHARED["gpu_info"]] * 2)}  # type: ignore[list-item]
+    for mode, devices in (("layer", 2), ("row", 2), ("none", 1)):
+        path = tmp_path / f"{mode}.json"
+        path.write_text(json.dumps([SHARED | TESTS[0] | two | {"split_mode": mode}]))
+        assert import_files([path])[0].reading.session.devices == devices
+
+
 def run_of(row: RunRow) -> float:
     """Predicted milliseconds of the prompt."""
     return run(decode(dict(row.scenario))).metrics["prefill_ms"].estimate

@@ -89,6 +89,17 @@ def test_the_latency_of_a_batch_under_vllm(tmp_path: Path, text: str) -> None:
     assert row.scenario["workload"] == {"batch": 8, "input_len": 512, "output_len": 128}
     (note,) = reading.session.notes
     assert "workload.batch = 8, workload.output_len = 128" in note
+    assert reading.session.protocol is not None
+    assert reading.session.protocol.statistic == "mean"
+
+
+def test_a_session_has_as_many_devices_as_the_degrees_that_are_stated(tmp_path: Path) -> None:
+    own = s.written(tmp_path, "x", "\n".join(printed(1, 64, 7, 0.1, 0.01)))
+    degrees = {"parallel__tp": 2, "parallel__pp": 2}
+    assert read(own, NAME, "h100", **MODEL).session.devices == 1
+    assert read(own, NAME, "h100", **MODEL, **degrees).session.devices == 4
+    of_vllm = s.written(tmp_path, "y", s.BATCH_LATENCY)
+    assert read(of_vllm, "vllm-latency", "h100", **MODEL, **degrees).session.devices == 4
 
 
 def test_a_latency_that_is_no_number_is_named(tmp_path: Path) -> None:

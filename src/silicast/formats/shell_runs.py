@@ -1,0 +1,45 @@
+"""What a shell script carries out and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+from silicast.formats._shell_lexer import Word
+
+
+@final
+@dataclass(frozen=True)
+class Run:
+    """A command that a script carries out.
+
+    Attributes:
+        words: of the command; assigned: variables that have values for it alone.
+        variables: of the shell that carries it out, as they are then.
+        around: words of the commands that start that shell, without its script; () = the script's.
+        remote: the shell is on another machine.
+        loops: variable of each loop around it ("" = none) -> how often it runs, 0 = not known.
+    """
+
+    words: list[str]
+    assigned: Mapping[str, str]
+    variables: Mapping[str, str | list[str]]
+    around: tuple[str, ...] = ()
+    remote: bool = False
+    loops: Mapping[str, int] = field(default_factory=dict)
+
+
+def option_count(words: Sequence[str]) -> int:
+    """Long options among words."""
+    return sum(word.startswith("--") for word in words)
+
+
+@final
+@dataclass(frozen=True)
+class Write:
+    """What a command writes to a file; None = not known."""
+
+    name: Word
+    text: Word | None
+    appends: bool
