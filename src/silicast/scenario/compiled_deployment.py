@@ -100,14 +100,15 @@ class KnownDeployment:
             workloads: of each batch, that of the task.
 
         Raises:
-            SilicastError: as :meth:`batch`; names the row.
+            SilicastError: as :meth:`batch`; of a workload, names the row.
         """
         sizes = []
         for number, workload in enumerate(workloads):
             try:
                 sizes.append(self._sizes(workload))
             except SilicastError as error:
-                raise error.at(f"rows[{number}]") from None
+                of_row = error.field.startswith("workload")
+                raise (error.at(f"rows[{number}]") if of_row else error) from None
         metrics: list[BatchMetrics] = []
         for part in parts_of(sizes, lambda one: states_of(len(one[0]), one[1])):
             batches = [(lengths, output_len) for lengths, output_len, _ in part]

@@ -268,6 +268,9 @@ def test_a_framework_and_an_encoder_are_refused() -> None:
     eager = silicast.deployment(model="gpt2", device="H100", engine="torch-eager")
     with pytest.raises(SilicastError, match="pass by pass"):
         eager.batch(input_len=4, output_len=2)
+    with pytest.raises(SilicastError, match="pass by pass") as error:
+        eager.batches([{"input_len": 4, "output_len": 2}])
+    assert error.value.field == "engine"
     encoder = silicast.deployment(model="bert-large", device="H100", engine="vllm")
     with pytest.raises(SilicastError, match="generates no tokens"):
         encoder.batch(input_len=4, output_len=2)
