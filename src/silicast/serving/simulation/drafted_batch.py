@@ -48,12 +48,14 @@ class DraftedBatch:
         plain: without drafts.
         tokens_a_step: the acceptance length.
         decode_steps: expected steps until the slowest sequence has its tokens.
+        tokens: of a sequence, after the first.
     """
 
     whole: StaticBatch
     plain: StaticBatch
     tokens_a_step: float
     decode_steps: float
+    tokens: int
 
     @property
     def why(self) -> dict[str, float]:
@@ -66,7 +68,7 @@ class DraftedBatch:
         return {
             "acceptance_length_expected": round(self.tokens_a_step, 6),
             "decode_steps_expected": round(self.decode_steps, 6),
-            "tpot_ms": step.seconds * 1e3 / self.tokens_a_step,
+            "tpot_ms": step.seconds * 1e3 * self.decode_steps / self.tokens,
             "tpot_without_ms": before.seconds * 1e3,
             "total_speedup": round(self.plain.total.seconds / total_s, 6),
         }
@@ -120,7 +122,7 @@ def predict_drafted_batch(
         steps,
         (*prompts, *((each, steps * count) for _, each, count in decodes[1:])),
     )
-    return DraftedBatch(whole, plain, drafting.acceptance.mean, needed)
+    return DraftedBatch(whole, plain, drafting.acceptance.mean, needed, output_len - 1)
 
 
 def _on_device(drafter: Deployment | None) -> Deployment | None:

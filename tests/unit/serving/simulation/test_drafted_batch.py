@@ -82,6 +82,8 @@ def test_a_few_tokens_take_a_whole_step() -> None:
     batch = predicted(table, model="Qwen3-32B", workload=work)
     steps = decode_ms(batch) / batch["decode_step_ms"].estimate
     assert steps == pytest.approx(1.05, rel=0.01)
+    said = batch.why["speculation"]["tpot_ms"]
+    assert said == pytest.approx(decode_ms(batch) / 2, rel=0.01)
     served = silicast.serve(
         model="Qwen3-32B", device="H100", engine="vllm", concurrency=1, requests=200,
         input_len=512, output_len=3, speculative=table,
