@@ -106,7 +106,8 @@ class _Lexer:
                 self.document = self.target = None
                 tokens = []
                 if letter != "\n" and len(joined) < _LONGEST_OPERATOR:
-                    joined += letter
+                    apart = letter == "(" == joined[-1:] and self.text[self.at - 1] != "("
+                    joined += " " * apart + letter  # brackets that stand together hold a sum
                 self.at += 1
                 if letter == "\n":
                     self.at = max(self.at, self.behind_documents)

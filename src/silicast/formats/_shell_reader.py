@@ -4,37 +4,29 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import final
 
 from silicast.core.errors import SilicastError, over_limit
+from silicast.formats._shell_expansion import MOST_NESTED, Expansion, joined
 from silicast.formats._shell_functions import Functions, echoed, plain, with_names
-from silicast.formats._shell_lexer import (
-    Assignment,
-    Command,
-    Token,
-    Word,
-    WordPiece,
-    closing_bracket,
-    commands,
-)
-from silicast.formats._shell_sums import braced, counted, integer_of
+from silicast.formats._shell_lexer import TAKE_SCRIPTS, Assignment, Command, Token, Word, commands
+from silicast.formats._shell_sums import counted, integer_of
 from silicast.formats.shell_branches import CONDITIONS, Branches
 from silicast.formats.shell_options import (
     LAUNCHERS,
-    is_remote,
+    given_in,
+    is_apart,
     long_names,
     remote_in,
     script_in,
     unresolved,
 )
-from silicast.formats.shell_runs import Run, Write, option_count
+from silicast.formats.shell_runs import ScriptWrite, ShellRun, option_count
 
-MAX_EXPANDED = 1 << 20
-MOST_NESTED = 8
-"""Defaults in defaults, and scripts in scripts."""
 _DECLARES = frozenset(("export", "declare", "local", "readonly", "typeset"))
 _BEFORE = frozenset(("{", "!", "time", "exec", "nohup"))
 """Words before a command that runs as if it stood alone."""
@@ -45,16 +37,10 @@ _OF_PRINTS = frozenset(("-n", "-e", "%s", "%s\\n", "%s "))
 _WRITERS = frozenset(("cat", "tee"))
 _PIPES = frozenset(("|", "|&"))
 _NAMED = re.compile(r"\$(?:([A-Za-z_]\w*|\d)|\{([A-Za-z_]\w*|\d)\})")
-_DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*):?=[^{}]*\}")
-_USED = re.compile(r"\$(?:[({@*]|[A-Za-z_]\w*|\d)")
-_BRACED = re.compile(
-    r"([A-Za-z_]\w*|\d+|[@*])(?:\[[@*]\])?"
-    r"(?:(?<=[@*]):(?P<start>\d{1,9})(?::(?P<most>\d{1,9}))?"
-    r"|(?P<empty>:?)[-=](?P<default>.*)|:?\?.*)?",
-    re.DOTALL,
+_CHANGES = re.compile(
+    r"(?:([-+])\1)?([A-Za-z_]\w*)(?:([-+])\3|([-+*/%]?=)(?!=)(.{1,200}))?", re.DOTALL
 )
-_ARGUMENTS = frozenset("0123456789@*")
-_LONGEST_NUMBER = 9
+_DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*):?=[^{}]*\}")
 _LOCALS = frozenset(("local", "declare", "typeset"))
 MOST_STEPS = 1 << 15
 """Commands that all calls of functions carry out together."""
@@ -63,16 +49,22 @@ MOST_COPIES = 256
 
 
 @final
-class ScriptReader:
+class ScriptReader(Expansion):
     """Commands of a script read one by one; what all expansions together hold is bounded."""
 
     def __init__(self, given: Mapping[str, str | list[str]], fixed: frozenset[str]) -> None:
-        self.variables: _Variables = dict(given)
+        super().__init__(given)
         self.exported, self.exports_all, self.fixed = set(given), False, fixed
         self.copy: Mapping[str, str | list[str]] | None = None
         self.copies = 0
+        self.ended = False
+        self.builtins: dict[str, Callable[[Sequence[Word]], None]] = {
+            "set": self.set,
+            "shift": self.shift,
+            "unset": lambda words: self.restore(dict.fromkeys(map(plain, words))),
+            ":": self.defaults,
+        }
         self.subshells: list[tuple[_Variables, set[str]] | None] = []
-        self.arguments: list[str] | None = None
         self.functions = Functions()
         self.called: set[str] = set()
         self.local: dict[str, str | list[str] | None] | None = None
@@ -81,17 +73,18 @@ class ScriptReader:
         self.looped: dict[str, list[str]] = {}
         self.loops: dict[str, int] = {}
         self.sourced: dict[str, None] = {}
-        self.runs: list[Run] = []
-        self.files: list[Write] = []
+        self.runs: list[ShellRun] = []
+        self.files: list[ScriptWrite] = []
         self.piped: Word | None = None
         self.printed: list[str] | None = None
         self.branches = Branches(self.condition_words)
-        self.size = self.nested = self.level = self.depth = self.steps = 0
+        self.nested = self.level = self.depth = self.steps = 0
 
     def read(self, text: str) -> None:
         self.follow(with_names(commands(text)))
         self.functions.end()
         outer = dict(self.variables)
+        self.ended = False
         for name in [body for body in self.functions.bodies if body not in self.called]:
             self.call(name, None)  # nothing says when: it replaces no variable of the script's own
             self.put(outer)
@@ -99,6 +92,8 @@ class ScriptReader:
     def follow(self, read: Iterable[tuple[Command, bool]]) -> None:
         """Carries out commands, and holds the functions that they define."""
         for command, names in read:
+            if self.ended:
+                return
             runs = self.branches.runs
             if not self.functions.holds(command, names=names, runs=runs):
                 self.step(command, names=names)
@@ -119,6 +114,10 @@ class ScriptReader:
         if head == "for":
             self.loop(tokens)
         elif head not in CONDITIONS and tokens and self.branches.runs and not names:
+            in_brackets = bool(self.subshells) and self.subshells[-1] is None
+            if in_brackets or head == "let":
+                self.calculate(tokens, in_brackets=in_brackets)
+                return
             document = command.document or (piped if command.joined in _PIPES else None)
             self.command(replace(command, tokens=tokens, document=document), head)
 
@@ -157,6 +156,7 @@ class ScriptReader:
         if self.steps > MOST_STEPS:
             raise over_limit("functions are called too often")
         self.inside(body)
+        self.ended = False
         self.restore(self.local)
         self.arguments, self.local = outer
 
@@ -226,7 +226,7 @@ class ScriptReader:
         if self.copy is None and self.copies < MOST_COPIES:
             self.copy, self.copies = dict(self.variables), self.copies + 1
         known = self.variables if self.copy is None else self.copy
-        self.runs.append(Run(words, assigned, known, loops=self.loops_around()))
+        self.runs.append(ShellRun(words, assigned, known, loops=self.loops_around()))
 
     def shift(self, words: Sequence[Word]) -> None:
         """``shift``: the first arguments of the script or of a call fall away.
@@ -257,10 +257,10 @@ class ScriptReader:
             self.keep(plain(words[-1]), self.text(command.document))
         elif head in _WRITERS and command.document is not None:
             self.write(words, command)
-        elif head in ("set", "shift"):
-            (self.set if head == "set" else self.shift)(words[1:])
-        elif head == ":":
-            self.defaults(tokens[1:])
+        elif head in ("exit", "return"):
+            self.ended = self.branches.is_certain(command.joined) and not self.subshells
+        elif head in self.builtins:
+            self.builtins[head](words[1:])
         elif head in _PRINTS and command.target is None:
             if self.printed is not None:
                 self.printed.append(self.words_of(tokens))
@@ -268,7 +268,7 @@ class ScriptReader:
             if head not in _PRINTS:
                 self.start(tokens)
             if command.target is not None:
-                self.files.append(Write(command.target, echoed(tokens), command.appends))
+                self.files.append(ScriptWrite(command.target, echoed(tokens), command.appends))
 
     def write(self, words: Sequence[Word], command: Command) -> None:
         """``cat`` and ``tee`` of a here-document: into files, or on to the next command."""
@@ -277,11 +277,11 @@ class ScriptReader:
         document = command.document
         if plain(words[0]) == "tee":
             appends = "-a" in flags or "--append" in flags
-            self.files += [Write(word, document, appends) for word in named]
+            self.files += [ScriptWrite(word, document, appends) for word in named]
         elif named:
             document = None  # cat takes the files that it names
         if command.target is not None:
-            self.files.append(Write(command.target, document, command.appends))
+            self.files.append(ScriptWrite(command.target, document, command.appends))
         else:
             self.piped = document
 
@@ -297,7 +297,7 @@ class ScriptReader:
 
     def text(self, document: Word) -> str:
         """A here-document with its variables put in."""
-        return _joined(self.pieces_of(document))
+        return joined(self.pieces_of(document))
 
     def keep(self, name: str, value: str | list[str]) -> None:
         """The value of a variable from here on."""
@@ -354,6 +354,21 @@ class ScriptReader:
         self.arguments = [field for word in words[1:] for field in self.fields(word)]
         self.count(self.arguments)
 
+    def calculate(self, words: Sequence[Token], *, in_brackets: bool) -> None:
+        """``let`` and ``(( ))``: what they set a variable to; in a loop nobody knows it."""
+        texts = list(map(_as_written, words))
+        for text in "".join(texts).split(",") if in_brackets else texts:
+            match = _CHANGES.fullmatch(text)
+            if match is None:
+                continue
+            name, sign, by = match[2], match[4] or match[1] or match[3], match[5] or "1"
+            if sign is None:
+                continue
+            sum_ = f"({by})" if sign == "=" else f"{name} {sign[0]} ({by})"
+            in_loop = self.branches.in_loop or self.loops
+            value = None if in_loop else integer_of(self.with_numbers(sum_))
+            self.keep(name, f"$(({sum_}))" if value is None else str(value))
+
     def defaults(self, tokens: Sequence[Token]) -> None:
         """``: ${NAME:=value}`` sets a variable that has no value."""
         for part in (part for token in tokens if isinstance(token, tuple) for part in token):
@@ -396,7 +411,7 @@ class ScriptReader:
                 "" if isinstance(text, str) and _NAMED.fullmatch(text) else text
                 for text, _ in self.pieces_of(token)
             ]
-            words.append(_joined((piece, False) for piece in pieces))
+            words.append(joined((piece, False) for piece in pieces))
         self.count(words)
         return words
 
@@ -412,7 +427,7 @@ class ScriptReader:
         if each.is_array:
             value = [field for word in each.words for field in self.fields(word)]
         else:
-            value = _joined(self.pieces_of(each.words[0]))
+            value = joined(self.pieces_of(each.words[0]))
         before = self.variables.get(each.name)
         if each.adds and before is not None:
             if isinstance(before, list):
@@ -421,12 +436,6 @@ class ScriptReader:
                 value = [before, *value] if isinstance(value, list) else before + value
         self.keep(each.name, value)
 
-    def count(self, value: str | list[str]) -> None:
-        """Raises SilicastError of kind "limit" where variables hold too much together."""
-        self.size += len(value) if isinstance(value, str) else sum(len(each) + 1 for each in value)
-        if self.size > MAX_EXPANDED:
-            raise over_limit("variables hold too much text")
-
     def start(self, tokens: Sequence[Token]) -> None:
         """Carries out a command, and those of a shell that it starts."""
         words, assigned = list[str](), dict[str, str]()
@@ -434,7 +443,7 @@ class ScriptReader:
             if not isinstance(token, Assignment):
                 words += self.fields(token)
                 continue
-            value = "".join(_joined(self.pieces_of(word)) for word in token.words)
+            value = "".join(joined(self.pieces_of(word)) for word in token.words)
             if words:  # behind the program's name it is an argument
                 words.append(f"{token.name}={value}")
             else:
@@ -451,6 +460,10 @@ class ScriptReader:
             else:
                 self.evaluate(text)
             return
+        if len(words) > 1 and words[0] in TAKE_SCRIPTS and words[1] in (files := self.written()):
+            given = shlex.join(words[2:])
+            text = f"set -- {given}\n{files[words[1]]}" if given else files[words[1]]
+            words = [words[0], "-c", text]
         self.add(words, assigned)
         inner = script_in(words)
         if inner and self.level < MOST_NESTED:
@@ -468,10 +481,12 @@ class ScriptReader:
         Args:
             assigned: variables of the command; around: its words before the shell's script.
         """
-        remote = is_remote(around)
-        known = self.fixed if remote else self.variables if self.exports_all else self.exported
+        apart = is_apart(around)
+        known = self.fixed if apart else self.variables if self.exports_all else self.exported
         given = {name: self.variables[name] for name in known if name in self.variables}
-        reader = ScriptReader(given if remote else {**given, **assigned}, self.fixed)
+        given |= {} if apart else assigned
+        given |= given_in(around, self.variables)
+        reader = ScriptReader(given, self.fixed)
         reader.size, reader.steps, reader.level = self.size, self.steps, self.level + 1
         reader.read(inner)
         self.size, self.steps = reader.size, reader.steps
@@ -484,106 +499,20 @@ class ScriptReader:
             replace(
                 run,
                 words=[*before, *run.words],
-                assigned=run.assigned if remote else {**assigned, **run.assigned},
+                assigned=run.assigned if apart else {**assigned, **run.assigned},
                 around=(*around, *run.around),
-                remote=remote or run.remote,
+                apart=apart or run.apart,
                 loops={**self.loops_around(), **run.loops},
             )
             for run in reader.runs
         )
 
-    def fields(self, word: Word) -> list[str]:
-        """What the shell makes of a word: none, one or several."""
-        if len(word) == 1 and not word[0].quote and (spread := braced(word[0].text)):
-            return [field for text in spread for field in self.fields((WordPiece(text),))]
-        fields: list[str] = []
-        current: str | None = None
-        for text, splits in self.pieces_of(word):
-            parts = text if isinstance(text, list) else [text]
-            if splits:
-                parts = " ".join(parts).split()
-            for position, part in enumerate(parts):
-                if position and current is not None:
-                    fields.append(current)
-                    current = None
-                current = part if current is None else current + part
-        return fields if current is None else [*fields, current]
 
-    def pieces_of(self, word: Word) -> Iterator[tuple[str | list[str], bool]]:
-        """Texts of a word, or the words of an array in it; whether the shell splits them."""
-        for part in word:
-            if part.quote == "'":
-                yield part.text, False
-                continue
-            for text, is_value in self.pieces(part.text):
-                yield text, is_value and not part.quote
-
-    def pieces(self, text: str, nested: int = 0) -> Iterator[tuple[str | list[str], bool]]:
-        """A text with its variables put in; one that has no value stays as it stands."""
-        position = 0
-        while match := _USED.search(text, position):
-            if match.start() > position:
-                yield text[position : match.start()], False
-            position = match.end()
-            if text[position - 1] in "({":
-                position = closing_bracket(text, position - 1)
-            used = text[match.start() : position]
-            value = self.value(used, nested)
-            yield (used, False) if value is None else (value, True)
-            if value is not None:
-                self.count(value)
-        if position < len(text):
-            yield text[position:], False
-
-    def value(self, used: str, nested: int) -> str | list[str] | None:
-        """The value of ``$...``; None = it has none here."""
-        if used.startswith("$(("):
-            sum_ = integer_of(self.with_numbers(used[3:-2]))
-            return None if sum_ is None else str(sum_)
-        if used.startswith("$("):
-            return self.output(used[2:-1])
-        match = _BRACED.fullmatch(used[2:-1] if used[1] == "{" else used[1:])
-        if match is None:
-            return None
-        value = self.argument(match) if match[1][0] in _ARGUMENTS else self.variables.get(match[1])
-        if isinstance(value, list) and ("[*]" in used or match[1] == "*"):
-            value = " ".join(value)
-        is_unset = value is None or (value in ("", []) and match["empty"] == ":")
-        if is_unset and match["default"] is not None and nested < MOST_NESTED:
-            default = match["default"].strip("'\"")
-            return _joined(self.pieces(default, nested + 1))
-        # one that a call does not give is empty; whoever starts the script may give it one
-        return "" if value is None and self.gives(match[1]) else value
-
-    def gives(self, name: str) -> bool:
-        """Whether a name is an argument, and all arguments are known."""
-        return self.arguments is not None and name[0] in _ARGUMENTS
-
-    def argument(self, match: re.Match[str]) -> str | list[str] | None:
-        """Arguments of the script, which is started without any, or of the call that is read."""
-        words = self.arguments or []
-        if match[1] not in ("@", "*"):
-            at = int(match[1]) - 1 if len(match[1]) < _LONGEST_NUMBER else -1
-            return words[at] if 0 <= at < len(words) else None
-        start, most = match["start"], match["most"]
-        if start is None or not words:
-            return words
-        first = max(int(start) - 1, 0)
-        return words[first : None if most is None else first + int(most)]
-
-    def with_numbers(self, text: str) -> str:
-        """A sum with the values of its variables."""
-
-        def number(name: re.Match[str]) -> str:
-            value = self.variables.get(name[1], name[0])
-            return value if isinstance(value, str) else name[0]
-
-        return re.sub(r"\$?\{?\b([A-Za-z_]\w*)\b\}?", number, text[:200])
-
-
-def _joined(pieces: Iterator[tuple[str | list[str], bool]]) -> str:
-    """Pieces as one text."""
-    return "".join(" ".join(text) if isinstance(text, list) else text for text, _ in pieces)
+def _as_written(token: Token) -> str:
+    """The text of a token without its quotes."""
+    if not isinstance(token, Assignment):
+        return "".join(part.text for part in token)
+    return f"{token.name}{'+' * token.adds}={''.join(map(_as_written, token.words))}"
 
 
 def _lost(what: str) -> SilicastError:

@@ -80,6 +80,10 @@ class Branches:
     def in_loop(self) -> bool:
         return any(frame.kind == "loop" for frame in self._frames)
 
+    def is_certain(self, joined: str) -> bool:
+        """Whether the script certainly comes to a command that so stands behind the one before."""
+        return not self._frames and not self._unsure and "&&" not in joined and "||" not in joined
+
     @property
     def loops(self) -> list[str]:
         """Variables of the loops that are open, "" = one has none."""

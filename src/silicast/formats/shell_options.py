@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
 
 LAUNCHERS = frozenset(("srun", "mpirun", "mpiexec"))
 """Their options hold for the program behind a shell that they start, too."""
@@ -15,6 +17,10 @@ _LONGEST_LINE = 1000
 _SHELLS = frozenset(("bash", "sh"))
 _REMOTE = {"ssh": "BbcDEeFIiJLlmOopQRSWw", "pdsh": "wxlutfgR", "clush": "wxlutfgoX"}
 """Programs that run a shell on other machines -> letters of their options that take a value."""
+_CONTAINERS = frozenset(("docker", "podman", "nerdctl", "kubectl"))
+_SEVERAL = frozenset(("xargs", "parallel", "pssh", "parallel-ssh"))
+"""Programs that run a command as often as they are given words."""
+_GIVEN = re.compile(r"(?:-e|--env=)?([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
 
 def long_names(words: list[str]) -> list[str]:
@@ -102,9 +108,30 @@ def _apart(words: Sequence[str]) -> Iterator[str]:
             yield word
 
 
-def is_remote(words: Sequence[str]) -> bool:
-    """Whether words start a shell on another machine."""
-    return any(word.rpartition("/")[2] in _REMOTE for word in words)
+def _names(words: Sequence[str], programs: Collection[str]) -> bool:
+    return any(word.rpartition("/")[2] in programs for word in words)
+
+
+def is_apart(words: Sequence[str]) -> bool:
+    """Whether words start a shell on another machine or in a container."""
+    return _names(words, _REMOTE) or _names(words, _CONTAINERS)
+
+
+def given_in(words: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]:
+    """Variables that the words before a shell's script give it, as ``env`` and ``docker`` do.
+
+    Args:
+        known: variables outside, whose values ``docker run -e NAME`` takes.
+
+    >>> given_in("docker run -e A=1 -e B -e C image bash -c".split(), {"B": "2"})
+    {'A': '1', 'B': '2'}
+    """
+    in_container = _names(words, _CONTAINERS)
+    if _names(words, _REMOTE) or not (in_container or _names(words, ("env",))):
+        return {}
+    named = [name for flag, name in pairwise(words) if in_container and flag in ("-e", "--env")]
+    given = {match[1]: match[2] for word in words if (match := _GIVEN.fullmatch(word))}
+    return {**given, **{name: known[name] for name in named if name in known}}
 
 
 def remote_in(words: list[str]) -> list[str]:
@@ -113,9 +140,9 @@ def remote_in(words: list[str]) -> list[str]:
     >>> remote_in(["ssh", "-p", "22", "n1", "A=1", "run", "x"])
     ['ssh', '-p', '22', 'n1', 'A=1 run x']
     """
-    if not is_remote(words) or words[-2:-1] == ["-c"]:
+    if not _names(words, _REMOTE) or words[-2:-1] == ["-c"]:
         return words
-    at = next(at for at, word in enumerate(words) if is_remote([word]))
+    at = next(at for at, word in enumerate(words) if _names([word], _REMOTE))
     program = words[at].rpartition("/")[2]
     hosts = int(program == "ssh")
     at += 1
@@ -134,8 +161,8 @@ def host_count(words: Sequence[str]) -> int:
     >>> host_count("pdsh -w n[1-3,7],m1".split()), host_count("ssh -w 0 n1".split())
     (5, 1)
     """
-    if not any(word.rpartition("/")[2] in ("pdsh", "clush") for word in words):
-        return 1
+    if not _names(words, ("pdsh", "clush")):
+        return int(not _names(words, _SEVERAL))
     value = next((words[at + 1] for at, word in enumerate(words[:-1]) if word == "-w"), "")
     value = value or next((word[2:] for word in words if re.match("-w.", word)), "")
     count = 0
@@ -158,7 +185,7 @@ def script_in(words: Sequence[str]) -> str:
             each.rpartition("/")[2] for each in words[:position]
         }:
             return words[position + 1]
-    return words[-1] if is_remote(words[:-1]) and len(words[-1].split()) > 1 else ""
+    return words[-1] if _names(words[:-1], _REMOTE) and len(words[-1].split()) > 1 else ""
 
 
 def unresolved(value: str) -> bool:

@@ -11,14 +11,14 @@ from silicast.formats._shell_lexer import Word
 
 @final
 @dataclass(frozen=True)
-class Run:
+class ShellRun:
     """A command that a script carries out.
 
     Attributes:
         words: of the command; assigned: variables that have values for it alone.
         variables: of the shell that carries it out, as they are then.
         around: words of the commands that start that shell, without its script; () = the script's.
-        remote: the shell is on another machine.
+        apart: the shell is on another machine, or in a container.
         loops: variable of each loop around it ("" = none) -> how often it runs, 0 = not known.
     """
 
@@ -26,7 +26,7 @@ class Run:
     assigned: Mapping[str, str]
     variables: Mapping[str, str | list[str]]
     around: tuple[str, ...] = ()
-    remote: bool = False
+    apart: bool = False
     loops: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -37,7 +37,7 @@ def option_count(words: Sequence[str]) -> int:
 
 @final
 @dataclass(frozen=True)
-class Write:
+class ScriptWrite:
     """What a command writes to a file; None = not known."""
 
     name: Word

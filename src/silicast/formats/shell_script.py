@@ -19,7 +19,7 @@ from typing import final
 
 from silicast.formats._shell_reader import ScriptReader
 from silicast.formats.shell_options import of_slurm
-from silicast.formats.shell_runs import Run, option_count
+from silicast.formats.shell_runs import ShellRun, option_count
 
 
 @final
@@ -39,7 +39,7 @@ class Script:
     """
 
     variables: Mapping[str, str | list[str]]
-    commands: tuple[Run, ...]
+    commands: tuple[ShellRun, ...]
     branched: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     looped: Mapping[str, list[str]] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Script:
         reader = ScriptReader({**of_slurm(text), **given}, frozenset(given))
         reader.read(text.replace("\r\n", "\n"))  # or a backslash would not continue a line
         runs = {
-            (*run.words, "", *run.assigned.items(), *(run.around if run.remote else ())): run
+            (*run.words, "", *run.assigned.items(), *(run.around if run.apart else ())): run
             for run in reader.runs
         }
         return Script(

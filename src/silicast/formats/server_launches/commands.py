@@ -14,7 +14,7 @@ from typing import final
 from silicast.formats.server_launches.launcher import Launcher, launchers
 from silicast.formats.shell_branches import doubts_of
 from silicast.formats.shell_options import host_count
-from silicast.formats.shell_runs import Run
+from silicast.formats.shell_runs import ShellRun
 from silicast.formats.shell_script import Script
 
 _RELEASE = re.compile(r"(?:^|[:=@-])v?(\d+\.\d+(?:\.\d+)*(?:\.?(?:rc|post|dev)\d+)*)")
@@ -124,7 +124,7 @@ def commands_of_script(text: str, given: Mapping[str, str]) -> list[ServerComman
     return commands
 
 
-def _count_of(run: Run) -> tuple[int, list[str]]:
+def _count_of(run: ShellRun) -> tuple[int, list[str]]:
     """How many servers a command starts, by the loops around it and the machines it runs on, and
     what was assumed.
     """

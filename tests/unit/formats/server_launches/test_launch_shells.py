@@ -1,0 +1,127 @@
+"""Servers that shells within a script start, and the variables that they have.
+
+What is expected is what bash gives, where ``ssh`` and ``docker`` start a shell that has none of the
+caller's variables.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from silicast.scenario.reading.launched import launched_servers
+
+TWO = "vllm serve Qwen/Qwen3-8B -tp 2"
+DOUBTED = "a loop of unknown length starts the server: counted once"
+
+
+def read(folder: Path, text: str) -> tuple[dict[str, Any], list[str]]:
+    path = folder / "launch.sh"
+    path.write_text(text)
+    return launched_servers(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        (f'for h in n1 n2 n3; do ssh $h "{TWO} --port 8000" & done', 3),
+        (f"for h in n1 n2 n3; do ssh $h {TWO}; done", 3),
+        (f'H=(n1 n2)\nfor h in "${{H[@]}}"; do ssh -p 22 me@$h "cd /x; {TWO}"; done', 2),
+        (f'ssh n1 "{TWO}"\nssh n2 "{TWO}"\nssh n3 "{TWO}"', 3),
+        (f"ssh n1 \"bash -c '{TWO}'\"; ssh n2 \"bash -c '{TWO}'\"", 2),
+        (f"for h in a b; do\nssh $h <<E\nexport N=1\n{TWO}\nE\ndone", 2),
+        (f'f() {{ ssh $1 "{TWO}"; }}\nfor h in a b c; do f $h; done', 3),
+        (f'for h in n{{1..4}}; do for g in 0 1; do ssh $h "G=$g {TWO}"; done; done', 8),
+        (f'for i in $(seq 0 3); do ssh n$i "{TWO}"; done', 4),
+        (f"N=4\nfor ((i = 0; i < N; i += 2)); do {TWO} --port $((8000+i)) & done", 2),
+        (f'pdsh -w n[1-3,7],m1 "{TWO}"', 5),
+        (f"eval {TWO}", 1),
+        (f'bash -c "{TWO}"; {TWO}', 1),  # a port is taken once on a host
+    ],
+)
+def test_a_server_on_each_host(tmp_path: Path, text: str, count: int) -> None:
+    scenario, remarks = read(tmp_path, text)
+    assert scenario["parallel"] == {"tp": 2}
+    assert scenario.get("pools", {"replicas": {"count": 1}}) == {"replicas": {"count": count}}
+    assert DOUBTED not in remarks
+
+
+def test_servers_in_containers_of_a_host_are_counted(tmp_path: Path) -> None:
+    start = f'docker run -p %d:8000 image bash -c "{TWO}"\n'
+    scenario, _ = read(tmp_path, start % 1 + start % 2)
+    assert scenario["pools"] == {"replicas": {"count": 2}}
+
+
+@pytest.mark.parametrize("loop", ["for h in $(cat hosts)", "while read h"])
+def test_a_loop_of_unknown_length_is_doubted(tmp_path: Path, loop: str) -> None:
+    scenario, remarks = read(tmp_path, f'{loop}; do ssh $h "{TWO}"; done')
+    assert "pools" not in scenario
+    assert DOUBTED in remarks
+
+
+@pytest.mark.parametrize(
+    ("text", "degree"),
+    [
+        ("ssh h 'TP=8; export X=1'", 1),
+        ("bash -c 'TP=8; export TP'", 1),
+        ("(TP=8; export TP)", 1),
+        ("TP=2\n(TP=8)", 2),
+        ("f() { (TP=8; true); }\nf", 1),
+        ("A=x\n(case $A in x) TP=8;; esac)", 1),
+        ("eval 'TP=8'", 8),
+        ("cat >env.sh <<E\nTP=8\nE\nsource env.sh", 8),
+        ("cat >env.sh <<E\nTP=8\nE\n. env.sh", 8),
+        ("A=x\ncase $A in (x) TP=8;; esac", 8),
+        ("( (TP=8) )", 1),
+        ("((TP=8))", 8),
+        ("TP=4\n((TP *= 2))", 8),
+        ("TP=7\n((TP++))", 8),
+        ("TP=7\nlet TP+=1", 8),
+        ("TP=8\nunset TP", 1),
+        ("f() { return 0; TP=8; }\nf", 1),
+    ],
+)
+def test_a_child_shell_gives_no_variables_back(tmp_path: Path, text: str, degree: int) -> None:
+    scenario, _ = read(
+        tmp_path, f"{text}\nvllm serve Qwen/Qwen3-8B --tensor-parallel-size ${{TP:-1}}"
+    )
+    assert scenario.get("parallel", {"tp": 1}) == {"tp": degree}
+
+
+@pytest.mark.parametrize(
+    ("text", "degree"),
+    [
+        ("TP=8\nbash -c '%s'", 1),
+        ("export TP=8\nbash -c '%s'", 8),
+        ("set -a\nTP=8\nbash -c '%s'", 8),
+        ("TP=8 bash -c '%s'", 8),
+        ("export TP=8\nssh h '%s'", 1),
+        ("TP=8\n(%s)", 8),
+        ("env TP=8 bash -c '%s'", 8),
+        ("docker run -e TP=8 image bash -c '%s'", 8),
+        ("export TP=8\ndocker run -e TP image bash -c '%s'", 8),
+        ("export TP=8\ndocker run image bash -c '%s'", 1),
+        ("cat >run.sh <<'E'\n%s\nE\nTP=8 bash run.sh", 8),
+        ("cat >run.sh <<'E'\nTP=$2\n%s\nE\nbash run.sh 4 8", 8),
+        ("%s\nexit\nvllm serve Qwen/Qwen3-8B -tp 4", 1),
+        ("A=1\nTP=${A:+8}\n%s", 8),
+        ("TP=${A:+8}\n%s", 1),
+        ("TP=8\n%s\nTP=4", 8),
+    ],
+)
+def test_what_a_child_shell_knows(tmp_path: Path, text: str, degree: int) -> None:
+    scenario, _ = read(tmp_path, text % "vllm serve Qwen/Qwen3-8B -tp ${TP:-1}")
+    assert scenario.get("parallel", {"tp": 1}) == {"tp": degree}
+
+
+def test_servers_have_the_variables_of_their_time(tmp_path: Path) -> None:
+    switch = "export VLLM_USE_DEEP_GEMM"
+    scenario, _ = read(tmp_path, f"{switch}=1\n{TWO} --port 1\n{switch}=0")
+    assert scenario["engine"]["options"]["VLLM_USE_DEEP_GEMM"] == "1"
+
+
+def test_files_that_are_sourced_and_not_known_are_named(tmp_path: Path) -> None:
+    _, remarks = read(tmp_path, f"source /opt/env.sh\n{TWO}")
+    assert "files that the script sources are not read: /opt/env.sh" in remarks
