@@ -296,7 +296,7 @@ class ScriptReader(Expansion):
             texts[name] = None if before is None or text is None else before + text
         return {name: text for name, text in texts.items() if text is not None}
 
-    def written_now(self) -> dict[str, str]:
+    def known(self) -> dict[str, str]:
         """As :meth:`written`, with the variables as they were when a file was last written."""
         if self.known_files[0] != len(self.files):
             self.known_files = len(self.files), self.written()
@@ -461,17 +461,13 @@ class ScriptReader(Expansion):
             self.evaluate(" ".join(words[1:]))
             return
         if words and words[0] in _SOURCES:
-            text = self.written_now().get(words[1]) if len(words) > 1 else None
+            text = self.known().get(words[1]) if len(words) > 1 else None
             if text is None:
                 self.sourced[" ".join(words[1:])] = None
             else:
                 self.evaluate(text)
             return
-        if (
-            len(words) > 1
-            and words[0] in TAKE_SCRIPTS
-            and words[1] in (files := self.written_now())
-        ):
+        if len(words) > 1 and words[0] in TAKE_SCRIPTS and words[1] in (files := self.known()):
             given = shlex.join(words[2:])
             text = f"set -- {given}\n{files[words[1]]}" if given else files[words[1]]
             words = [words[0], "-c", text]
