@@ -221,10 +221,10 @@ def _started(
     for each in servers:
         hints = " ".join((*above.names[-6:], str(image)))
         changed = {n: v for n, v in each.variables.items() if environment.get(n) != v}
-        kept = {n: v for n, v in unused.items() if n not in changed}
+        others = {n: v for n, v in unused.items() if n not in changed}
         yield replace(
             each,
-            environment={**kept, **each.environment},
+            environment={**others, **each.environment},
             variables=changed,
             version=each.version or (release_in(image) if is_image(each.launcher, image) else ""),
             name=next((n for n in reversed(above.names) if n not in _NO_NAMES), ""),
