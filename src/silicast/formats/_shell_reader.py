@@ -75,6 +75,7 @@ class ScriptReader(Expansion):
         self.sourced: dict[str, None] = {}
         self.runs: list[ShellRun] = []
         self.files: list[ScriptWrite] = []
+        self.known_files: tuple[int, dict[str, str]] = (0, {})
         self.piped: Word | None = None
         self.printed: list[str] | None = None
         self.branches = Branches(self.condition_words)
@@ -295,6 +296,12 @@ class ScriptReader(Expansion):
             texts[name] = None if before is None or text is None else before + text
         return {name: text for name, text in texts.items() if text is not None}
 
+    def known(self) -> dict[str, str]:
+        """As :meth:`written`, with the variables as they were when a file was last written."""
+        if self.known_files[0] != len(self.files):
+            self.known_files = len(self.files), self.written()
+        return self.known_files[1]
+
     def text(self, document: Word) -> str:
         """A here-document with its variables put in."""
         return joined(self.pieces_of(document))
@@ -454,13 +461,13 @@ class ScriptReader(Expansion):
             self.evaluate(" ".join(words[1:]))
             return
         if words and words[0] in _SOURCES:
-            text = self.written().get(words[1]) if len(words) > 1 else None
+            text = self.known().get(words[1]) if len(words) > 1 else None
             if text is None:
                 self.sourced[" ".join(words[1:])] = None
             else:
                 self.evaluate(text)
             return
-        if len(words) > 1 and words[0] in TAKE_SCRIPTS and words[1] in (files := self.written()):
+        if len(words) > 1 and words[0] in TAKE_SCRIPTS and words[1] in (files := self.known()):
             given = shlex.join(words[2:])
             text = f"set -- {given}\n{files[words[1]]}" if given else files[words[1]]
             words = [words[0], "-c", text]
@@ -472,6 +479,7 @@ class ScriptReader(Expansion):
     def evaluate(self, text: str) -> None:
         """Commands of a text, in this shell."""
         if self.depth < MOST_NESTED:
+            self.count(text)
             self.inside(with_names(commands(text)))
             self.functions.end()
 

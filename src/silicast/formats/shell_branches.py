@@ -27,6 +27,8 @@ _GIVEN = ("$@", "$*", "$#", "getopts")
 """Arguments of the script itself: there are none."""
 _OPEN = frozenset(("$", "`"))
 _LONGEST_WORD = 200
+MOST_OPEN = 64
+"""Branches that loops are looked for in."""
 Truth = bool | None
 """None = unknown."""
 
@@ -86,8 +88,8 @@ class Branches:
 
     @property
     def loops(self) -> list[str]:
-        """Variables of the loops that are open, "" = one has none."""
-        return [frame.name for frame in self._frames if frame.kind == "loop"]
+        """Variables of the innermost loops that are open, "" = one has none."""
+        return [frame.name for frame in self._frames[-MOST_OPEN:] if frame.kind == "loop"]
 
     def without_patterns(self, joined: str) -> str:
         """What stands before a command, without the brackets of patterns of ``case``."""

@@ -136,6 +136,8 @@ def _count_of(run: ShellRun) -> tuple[int, list[str]]:
         doubts.append("a loop of unknown length starts the server: counted once")
     if not (hosts := host_count(run.around)):
         doubts.append("the machines that the server is started on are not known: counted once")
+    if any(word.partition("=")[0] == "--env-file" for word in (*run.words, *run.around)):
+        doubts.append("variables are not read: --env-file")
     return math.prod(max(count, 1) for count in (hosts, *turns.values())), doubts
 
 

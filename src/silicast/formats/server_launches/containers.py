@@ -220,10 +220,12 @@ def _started(
     unread = [f"variables are not read: {n}" for n in ("env_file", "envFrom") if node.get(n)]
     for each in servers:
         hints = " ".join((*above.names[-6:], str(image)))
+        changed = {n: v for n, v in each.variables.items() if environment.get(n) != v}
+        others = {n: v for n, v in unused.items() if n not in changed}
         yield replace(
             each,
-            environment={**unused, **each.environment},
-            variables={},
+            environment={**others, **each.environment},
+            variables=changed,
             version=each.version or (release_in(image) if is_image(each.launcher, image) else ""),
             name=next((n for n in reversed(above.names) if n not in _NO_NAMES), ""),
             hints=f"{each.hints} {hints}",

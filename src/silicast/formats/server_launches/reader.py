@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -162,7 +163,11 @@ def _commands(source: Source, variables: Mapping[str, str]) -> list[ServerComman
         text = "\n".join(line for kind, line in lines if kind == "ExecStart")
         pairs = [w.partition("=") for k, line in lines if k == "Environment" for w in split(line)]
         variables = {**{name: value for name, _, value in pairs}, **variables}
-    return commands_of_script(text, variables)
+    commands = commands_of_script(text, variables)
+    if is_unit and "\nEnvironmentFile=" in source.text():
+        unread = "variables are not read: EnvironmentFile"
+        commands = [replace(each, doubts=(*each.doubts, unread)) for each in commands]
+    return commands
 
 
 def _beside(path: Path) -> dict[str, str]:

@@ -17,8 +17,8 @@ TWO = "vllm serve Qwen/Qwen3-8B -tp 2"
 DOUBTED = "a loop of unknown length starts the server: counted once"
 
 
-def read(folder: Path, text: str) -> tuple[dict[str, Any], list[str]]:
-    path = folder / "launch.sh"
+def read(folder: Path, text: str, name: str = "launch.sh") -> tuple[dict[str, Any], list[str]]:
+    path = folder / name
     path.write_text(text)
     return launched_servers(path)
 
@@ -125,3 +125,32 @@ def test_servers_have_the_variables_of_their_time(tmp_path: Path) -> None:
 def test_files_that_are_sourced_and_not_known_are_named(tmp_path: Path) -> None:
     _, remarks = read(tmp_path, f"source /opt/env.sh\n{TWO}")
     assert "files that the script sources are not read: /opt/env.sh" in remarks
+
+
+def test_a_script_in_a_container_sets_variables_of_the_server(tmp_path: Path) -> None:
+    pytest.importorskip("yaml")
+    script = f"export VLLM_USE_DEEP_GEMM=0\n        {TWO}"
+    text = f"""services:
+  one:
+    image: vllm/vllm-openai:v0.11.0
+    environment: {{VLLM_USE_DEEP_GEMM: "1"}}
+    entrypoint: [bash, -c]
+    command:
+      - |
+        {script}
+"""
+    scenario, _ = read(tmp_path, text, "compose.yaml")
+    assert scenario["engine"]["options"] == {"VLLM_USE_DEEP_GEMM": "0"}
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (f"[Service]\nEnvironmentFile=/etc/x.env\nExecStart=/bin/{TWO}\n", "EnvironmentFile"),
+        ("docker run --env-file x.env vllm/vllm-openai --model org/m", "--env-file"),
+        (f"docker run --env-file=x.env image bash -c '{TWO}'", "--env-file"),
+    ],
+)
+def test_files_of_variables_are_named(tmp_path: Path, text: str, name: str) -> None:
+    _, remarks = read(tmp_path, text)
+    assert f"variables are not read: {name}" in remarks
