@@ -44,7 +44,7 @@ class PassPrices:
     def __init__(self, passes: Callable[[int, int], ProgramPass]) -> None:
         self._passes = passes
         self.known: dict[tuple[int, int], ProgramPass] = {}
-        self._graph: Any = SimpleNamespace(stages=1)
+        self._graph: Any = SimpleNamespace(stages=1, in_flight=1)
 
     @property
     def graph(self) -> Any:
