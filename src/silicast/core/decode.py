@@ -183,10 +183,7 @@ def _explained(
 def _located(
     refused: SilicastError, page: str, hint: str, field: str, file: str, start: str = ""
 ) -> SilicastError:
-    return SilicastError(
-        start + refused.message,
-        kind=refused.kind,
-        file=file,
-        field=".".join(filter(None, (field, refused.field))),
-        hint=with_page("; ".join(filter(None, (refused.hint, hint))), page),
-    )
+    error = refused.located(".".join(filter(None, (field, refused.field))), file)
+    error.message = start + refused.message
+    error.hint = with_page("; ".join(filter(None, (refused.hint, hint))), page)
+    return error
