@@ -62,8 +62,8 @@ def decode(
     ...     boost_mhz: float
     >>> decode({"bost_mhz": 1.0}, Clock, file="my.toml", page="docs/reference/devices.md")
     Traceback (most recent call last):
-    silicast.core.errors.SilicastError: my.toml: bost_mhz: unknown field 'bost_mhz' (did you mean \
-boost_mhz? docs/reference/devices.md describes every field)
+    silicast.core.errors.UnknownFieldError: my.toml: bost_mhz: unknown field 'bost_mhz' (did you \
+mean boost_mhz? docs/reference/devices.md describes every field)
     """
     try:
         try:

@@ -48,7 +48,7 @@ def test_answers_of_a_batch_and_tables_are_read_alike(tmp_path: Path) -> None:
         ("z,latency_us,2,1,3", "no case has the id 'z'"),
         ("a,latency_us,2,1,3\na,latency_us,2,1,3", "has latency_us twice"),
         ("a,latency_parsecs,2,1,3", "is no metric"),
-        ("a,latency_us,nan,1,3", "is (1.0, nan, 3.0)"),
+        ("a,latency_us,nan,1,3", "expected a number, found 'nan'"),
         ("a,latency_us,-2,-3,3", "is (-3.0, -2.0, 3.0)"),
         ("a,latency_us,2,3,1", "leaves 2 out"),
         ("a,latency_us,fast,1,3", "expected"),
