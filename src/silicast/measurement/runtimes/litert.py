@@ -9,7 +9,6 @@ own in these files.
 from __future__ import annotations
 
 import struct
-import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -19,7 +18,7 @@ import numpy as np
 
 from silicast.core.packages import missing_package
 from silicast.measurement.runtimes.flat_file import flat
-from silicast.measurement.runtimes.minimal_pairs import BARRIER, CHANNELS, NEUTRAL, SIDE
+from silicast.measurement.runtimes.minimal_pairs import BARRIER, CHANNELS, NEUTRAL, SIDE, warm_cpu_s
 
 SHAPE = (1, SIDE, SIDE, CHANNELS)
 FP32 = 0
@@ -111,11 +110,4 @@ class LiteRt:
             one.allocate_tensors()
             one.set_tensor(one.get_input_details()[0]["index"], np.zeros(SHAPE, np.float32))
             self._known[tuple(chain)] = one
-        one.invoke()
-        return min(_once(one), _once(one)) / REPEATS
-
-
-def _once(interpreter: Any) -> float:
-    begin = time.thread_time_ns()
-    interpreter.invoke()
-    return (time.thread_time_ns() - begin) * 1e-9
+        return warm_cpu_s(one.invoke) / REPEATS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -19,6 +18,7 @@ from silicast.measurement.runtimes.minimal_pairs import (
     SHAPE,
     imported_onnx,
     model_of,
+    warm_cpu_s,
 )
 
 PROVIDER = "CPUExecutionProvider"
@@ -53,13 +53,7 @@ class OnnxRuntime:
         session = self._sessions.get(tuple(chain))
         if session is None:
             session = self._sessions[tuple(chain)] = _session(model_of(chain))
-        session.run(None, self._feed)
-        return min(self._once(session), self._once(session)) / REPEATS
-
-    def _once(self, session: Any) -> float:
-        begin = time.thread_time_ns()
-        session.run(None, self._feed)
-        return (time.thread_time_ns() - begin) * 1e-9
+        return warm_cpu_s(lambda: session.run(None, self._feed)) / REPEATS
 
     def own_operators(self, chain: Sequence[str]) -> tuple[str, ...]:
         """Kinds of the operators that its own optimised graph keeps of a repeat of a chain, layout
