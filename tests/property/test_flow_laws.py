@@ -136,6 +136,18 @@ def test_skipping_periods_changes_nothing(
         assert quick.jobs[name].end_s == pytest.approx(when.end_s, rel=1e-9, abs=1e-15)
 
 
+def test_a_period_that_another_job_disturbs_is_not_repeated() -> None:
+    """Five rounds of 50 us, in the first of which two short messages take half the link."""
+    fabric = ProductFabric((FabricDimension("switch", 2, 10e9, 0.0, 0, 1.0),))
+    (ring,) = rounds_of("all_gather", "ring", 2, 1e6)
+    short = replace(ring, size=ring.size / 1e3, repeat=5)
+    jobs = [
+        Job("short", (0, 1), (short,), 1e-5),
+        Job("long", (0, 1), (replace(ring, repeat=5),)),
+    ]
+    assert simulate(fabric, jobs).jobs["long"].end_s == pytest.approx(5 * (1e6 + 1e3) / 2 / 10e9)
+
+
 @given(workloads())
 def test_the_same_twice_and_within_limits(work: tuple[ProductFabric, list[Job]]) -> None:
     fabric, jobs = work

@@ -138,6 +138,7 @@ class State:
     def _begin(self, job: int) -> None:
         self._started[job] = self._now
         self._lapped = True
+        self._seen.clear()  # a period that another job's start lies in does not repeat
         if self._first[job] == self._last[job]:
             self._open[job] = 0
             self._end(job)
