@@ -117,7 +117,7 @@ def rows_summed(table: F64) -> F64:
     if table.shape[1] <= FEW_COLUMNS:
         rows_summed: F64 = np.cumsum(table, axis=0)[-1]
         return rows_summed
-    total = table[0].copy()
+    total: F64 = table[0].copy()
     for row in table[1:]:
         total += row
     return total

@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import final
+from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from silicast.composition.engines.fusion import Region
 from silicast.composition.engines.host_time import HostLaunches, host_work
@@ -128,12 +129,14 @@ class StepTimes:
             raise AttributeError(name)
         whole, states = self.part_of
         assert states is not None
-        table = np.take(getattr(whole, name), states, axis=-1)
+        table: F64 = np.take(getattr(whole, name), states, axis=-1)
         self.__dict__[name] = table
         return table
 
     @staticmethod
-    def side_by_side(several: Sequence[StepTimes], table: Callable[[StepTimes], F64]) -> F64:
+    def side_by_side(
+        several: Sequence[StepTimes], table: Callable[[StepTimes], NDArray[Any]]
+    ) -> NDArray[Any]:
         """An array of as many states of each, shape (several, ..., n)."""
         whole, first = several[0].part_of
         if first is None or any(each.part_of[0] is not whole for each in several):

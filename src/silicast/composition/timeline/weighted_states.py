@@ -45,7 +45,7 @@ class WeightedStates:
         self.hidden_s: F64 = self._over_states(self._hidden)
         self._host: dict[tuple[int, ...], tuple[list[float], list[float]]] = {}
 
-    def _stacked(self, table: Callable[[StepTimes], F64]) -> F64:
+    def _stacked(self, table: Callable[[StepTimes], NDArray[Any]]) -> NDArray[Any]:
         return StepTimes.side_by_side(self._times, table)
 
     def _of_nodes(self, table: Callable[[NodeTimes], F64]) -> F64:
@@ -106,8 +106,7 @@ class WeightedStates:
 
     @cached_property
     def _tiers(self) -> I64:
-        tiers = self._stacked(lambda each: each.nodes.tiers)  # type: ignore[arg-type,return-value]
-        return tiers  # type: ignore[return-value]
+        return self._stacked(lambda each: each.nodes.tiers)
 
     @cached_property
     def typical_tiers(self) -> I64:
