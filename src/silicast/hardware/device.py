@@ -81,12 +81,12 @@ class ComputeLevel:
     children: tuple[ComputeLevel, ...] = ()
     array: MatrixArray | None = None
 
-
-def _facts(level: ComputeLevel) -> tuple[object, ...]:
-    """What distinguishes a compute level, in values that hash."""
-    pipes = tuple((name, tuple(pipe.rate.items())) for name, pipe in level.pipes.items())
-    below = tuple(_facts(child) for child in level.children)
-    return level.name, level.count, level.array, pipes, below
+    @cached_property
+    def facts(self) -> int:
+        """A hash of what distinguishes it; the same device at many clocks has one and the same."""
+        pipes = tuple((name, tuple(pipe.rate.items())) for name, pipe in self.pipes.items())
+        below = tuple(child.facts for child in self.children)
+        return hash((self.name, self.count, self.array, pipes, below))
 
 
 @final
@@ -340,7 +340,7 @@ class Device:
 
     @cached_property
     def _hash(self) -> int:
-        inside = _facts(self.compute), tuple(self.memory.items()), tuple(self.links.items())
+        inside = self.compute.facts, tuple(self.memory.items()), tuple(self.links.items())
         state = self.clocks, self.power_cap_w, self.power_state
         return hash((self.name, self.architecture, *state, inside, self.structure))
 

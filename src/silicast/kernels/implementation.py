@@ -265,7 +265,9 @@ class Implementation(ABC):
     def analysed_at(self, batch: OpBatch, devices: RowDevices) -> Analysis:
         """:meth:`analysed` of rows with a clock each, the same bits as alone; without labels."""
         dtype = batch.variant.dtype
-        devices = devices.changed(lambda device: with_format(device.in_state("boost"), dtype)[0])
+        devices = devices.changed(
+            dtype, lambda device: with_format(device.in_state("boost"), dtype)[0]
+        )
         if len(batch) <= ROWS_OF_CLOCKS:
             return self.analyse_at(batch, devices)
         every = np.arange(len(batch))

@@ -8,7 +8,7 @@ are one record of columns, with which formulas serve all rows at once and give e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, final
 
 import numpy as np
@@ -32,14 +32,21 @@ class RowDevices:
 
     devices: tuple[Device, ...]
     row: I64
+    _changed: dict[str, tuple[Device, ...]] = field(default_factory=dict)
 
-    def changed(self, change: Callable[[Device], Device]) -> RowDevices:
-        """The same rows on other devices."""
-        return RowDevices(tuple(map(change, self.devices)), self.row)
+    def changed(self, name: str, change: Callable[[Device], Device]) -> RowDevices:
+        """The same rows on other devices, which are made once for all batches of some rows.
+
+        Args:
+            name: of the change.
+        """
+        if name not in self._changed:
+            self._changed[name] = tuple(map(change, self.devices))
+        return RowDevices(self._changed[name], self.row)
 
     def rows(self, index: I64) -> RowDevices:
         """Some rows, in that order."""
-        return RowDevices(self.devices, self.row[index])
+        return RowDevices(self.devices, self.row[index], self._changed)
 
     def parts(self) -> Iterator[tuple[Device, I64]]:
         """Each device that has rows, and these."""

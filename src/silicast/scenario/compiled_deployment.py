@@ -7,12 +7,11 @@ from typing import Any, final
 
 from silicast.composition.memory.memory_advice import advice
 from silicast.composition.passes.deployment import Deployment
-from silicast.composition.passes.static_batch import batch_memory, batch_times
+from silicast.composition.passes.static_batch import BatchTimes, batch_memory, batch_times
 from silicast.composition.prices.batch_price import batch_price
 from silicast.composition.prices.step_predictor import StepPredictor
 from silicast.core.errors import SilicastError
 from silicast.core.plain_data import check_tree
-from silicast.core.prediction import Quantity
 from silicast.scenario.answer import Belief
 from silicast.scenario.answers.inference.answerer import (
     cached_of,
@@ -89,8 +88,7 @@ class KnownDeployment:
             SilicastError: as of task ``inference``; or the engine runs a model's code pass by pass.
         """
         lengths, output_len, past = self._sizes(workload)
-        price = batch_price(self.step.prices, lengths, output_len, past)
-        times = price.prefill_s, price.decode_step_s, price.total_s
+        times = batch_price(self.step.prices, lengths, output_len, past)
         return self._metrics(times, lengths, output_len, past)
 
     def batches(self, workloads: Sequence[dict[str, Any]]) -> list[BatchMetrics]:
@@ -113,10 +111,7 @@ class KnownDeployment:
         for part in parts_of(sizes, lambda one: states_of(len(one[0]), one[1])):
             batches = [(lengths, output_len) for lengths, output_len, _ in part]
             times = batch_times(self.deployment, batches, [past for _, _, past in part])
-            metrics += [
-                self._metrics((each.prefill, each.decode_step, each.total), *one)
-                for one, each in zip(part, times, strict=True)
-            ]
+            metrics += [self._metrics(each, *one) for one, each in zip(part, times, strict=True)]
         return metrics
 
     def _sizes(self, workload: dict[str, Any]) -> tuple[list[int], int, int]:
@@ -137,10 +132,14 @@ class KnownDeployment:
         return lengths_of(work), work.output_len, cached_of(work, self.deployment.model)
 
     def _metrics(
-        self, times: Sequence[Quantity | None], lengths: list[int], output_len: int, past: int
+        self, times: BatchTimes, lengths: list[int], output_len: int, past: int
     ) -> BatchMetrics:
         """Times by name, and the memory of the batch."""
-        named = zip(("prefill_ms", "decode_step_ms", "total_ms"), times, strict=True)
+        named = (
+            ("prefill_ms", times.prefill),
+            ("decode_step_ms", times.decode_step),
+            ("total_ms", times.total),
+        )
         metrics = {
             name: Belief.from_quantity(value.times(MILLI))
             for name, value in named

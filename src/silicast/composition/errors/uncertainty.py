@@ -205,9 +205,8 @@ class Uncertainty:
         self._pairs = Pairs.from_nodes(first)
         self._kernels = [name for name in dict.fromkeys(self.families) if name not in COLLECTIVES]
         self._layouts: dict[tuple[tuple[frozenset[str], ...], bytes, int], _Cases] = {}
-        self._laid_out: Sequence[Mapping[str, float]] = ()
         self._signatures: dict[_Signature, int] = {}
-        self._factors = -1
+        self._factors: dict[int, tuple[Sequence[Mapping[str, float]], int]] = {}
 
     def factors(self, total: Sum, measured: frozenset[str] = frozenset()) -> ErrorFactors:
         """The error of a sum.
@@ -343,14 +342,17 @@ class Uncertainty:
 
     def _cases(self, total: Sum, cases: tuple[frozenset[str], ...]) -> _Cases:
         """Remembered for sums whose kernel calls have the same factors."""
-        if total.shared is not self._laid_out:
+        if id(total.shared) not in self._factors:
             signature = _signature(total.shared)
             if signature not in self._signatures and len(self._signatures) >= MOST_LAYOUTS:
                 self._signatures.clear()
                 self._layouts.clear()
-            self._laid_out = total.shared
-            self._factors = self._signatures.setdefault(signature, len(self._signatures))
-        key = (cases, total.tiers.tobytes(), self._factors)
+                self._factors.clear()
+            number = self._signatures.setdefault(signature, len(self._signatures))
+            if len(self._factors) >= MOST_LAYOUTS:
+                self._factors.clear()
+            self._factors[id(total.shared)] = total.shared, number  # kept, so that its id is its
+        key = (cases, total.tiers.tobytes(), self._factors[id(total.shared)][1])
         known = self._layouts.get(key)
         if known is None:
             if len(self._layouts) >= MOST_LAYOUTS:

@@ -336,7 +336,7 @@ def steps_together(
 @final
 @dataclass(frozen=True, slots=True)
 class BatchTimes:
-    """Seconds of a static batch, the numbers of its :class:`StaticBatch` alone.
+    """Seconds of a static batch without their reasons.
 
     Attributes:
         decode_step: the median step; None where nothing is decoded.

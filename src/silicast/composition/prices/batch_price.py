@@ -9,12 +9,11 @@ the clock that its own mix of work holds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import final
 
 import numpy as np
 
 from silicast.composition.passes.deployment import busiest_group
+from silicast.composition.passes.static_batch import BatchTimes
 from silicast.composition.prices.step_prices import StepPrices
 from silicast.core.numerics import I64
 from silicast.core.prediction import ErrorFactors, Quantity
@@ -22,23 +21,9 @@ from silicast.core.prediction import ErrorFactors, Quantity
 _NONE: I64 = np.zeros(0, dtype=np.int64)
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class BatchPrice:
-    """Seconds of a static batch.
-
-    Attributes:
-        decode_step_s: the median step; None where nothing is decoded.
-    """
-
-    prefill_s: Quantity
-    decode_step_s: Quantity | None
-    total_s: Quantity
-
-
 def batch_price(
     prices: StepPrices, input_lens: Sequence[int], output_len: int, past: int = 0
-) -> BatchPrice:
+) -> BatchTimes:
     """Prices a static batch.
 
     The intervals are those of a batch whose numbers lie between the same powers of two; a limit of
@@ -58,14 +43,14 @@ def batch_price(
     prefill_error = prices.error(prompts, _NONE, elsewhere)
     prefill = Quantity.around(prefill_s, prefill_error.log_sd)
     if output_len == 1:
-        return BatchPrice(prefill, None, prefill)
+        return BatchTimes(prefill, None, prefill)
     cached = np.array(current, dtype=np.int64) + past
     run = prices.run(cached, output_len - 1)
     steps_s = prices.steps_s(np.array(run.pass_s), run.work_s)
     decode_s, middle = float(steps_s.sum()), len(steps_s) // 2
     decode_error = prices.error((), cached + middle)
     total = ErrorFactors.of_sum([(prefill_s, prefill_error), (decode_s, decode_error)])
-    return BatchPrice(
+    return BatchTimes(
         prefill,
         Quantity.around(float(steps_s[middle]), decode_error.log_sd),
         Quantity.around(prefill_s + decode_s, total.log_sd),

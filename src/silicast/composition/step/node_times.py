@@ -106,12 +106,21 @@ def in_chunks(new: I64, total: I64, offsets: I64, chunk: int) -> tuple[I64, I64,
     return end - start, end - number * chunk, running[offsets]
 
 
+FEW_COLUMNS = 256
+"""Columns up to which running sums of all rows take less time than row by row."""
+
+
 def rows_summed(table: F64) -> F64:
     """Sum over rows in their order, shape (n,): the same bits however many columns there are."""
     if not len(table):
         return np.zeros(table.shape[1])
-    rows_summed: F64 = np.cumsum(table, axis=0)[-1]
-    return rows_summed
+    if table.shape[1] <= FEW_COLUMNS:
+        rows_summed: F64 = np.cumsum(table, axis=0)[-1]
+        return rows_summed
+    total: F64 = table[0].copy()
+    for row in table[1:]:
+        total += row
+    return total
 
 
 _ONE: I64 = np.zeros(1, dtype=np.int64)
@@ -215,8 +224,8 @@ class OpStateGrid(Struct, frozen=True, dict=True):
         table = np.empty((len(values), (int(self.ops.max()) + 1) * self.count))
         for row, value in zip(table, values, strict=True):
             row[:] = value
-        ops, states = self._places
-        result: F64 = table.reshape(len(table), -1, self.count)[:, ops, states]
+        by_size = table.reshape(len(table), -1, self.count)
+        result: F64 = by_size.take(self.ops, axis=1).take(self.size_index, axis=2)
         return result
 
     def joules(self, device: Device) -> tuple[Any, Any, Any]:
@@ -398,7 +407,8 @@ class NodeTimes:
         node_times.device, node_times.shared = device or self.device, self.shared
         node_times.clocks = None
         node_times._calls = []  # noqa: SLF001 - its own class
-        node_times._whole = self, states  # noqa: SLF001
+        whole, places = self._whole or (self, None)
+        node_times._whole = whole, states if places is None else places[states]  # noqa: SLF001
         node_times._kernels_j = None  # noqa: SLF001
         return node_times
 
@@ -434,7 +444,10 @@ class NodeTimes:
     def put(self, call: OpStateGrid) -> None:
         """Stores the times of one call."""
         self._calls.append(call)
-        times, where = call.times, (np.asarray(call.members)[:, None], call.rows)
+        times, members = call.times, np.asarray(call.members)
+        where: tuple[Any, ...] = (members[:, None], call.rows)
+        if len(call.rows) == self._every.shape[2]:
+            where = (members,)  # all states, in their order
         values: list[Any] = [times.estimate_s, times.bound_s, times.independent_log_sd]
         plain = False
         if isinstance(times, KernelTimes) and call.group.family not in EXCHANGES:

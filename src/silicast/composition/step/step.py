@@ -12,12 +12,13 @@ cap sets the clock that the step's own mix of work can hold.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import final
+from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from silicast.composition.engines.fusion import Region
 from silicast.composition.engines.host_time import HostLaunches, host_work
@@ -52,6 +53,10 @@ from silicast.kernels.physics.power import top_hz
 from silicast.kernels.row_devices import RowDevices
 from silicast.workload.transformers.decoder import build_graph
 
+_OF_STATES = frozenset(
+    ("exposed_s", "hidden_s", "waits_s", "launches_s", "between_s", "between_hidden_s")
+)
+"""Arrays of numbers that :class:`StepTimes` holds."""
 MOST_CLOCKS = 128
 """States or phases under a power limit that are evaluated together, each at a clock of its own."""
 
@@ -100,21 +105,44 @@ class StepTimes:
         return self.device_s + self.waited_s + self.between_s
 
     def of_states(self, states: I64, device: Device | None = None) -> StepTimes:
-        """Some states, in ascending order, as if they had been evaluated alone.
+        """Some states, in ascending order, as if they had been evaluated alone; each array is cut
+        when somebody asks.
 
         Args:
             device: at the clock of these, where states have clocks of their own.
         """
-        return StepTimes(
-            nodes=self.nodes.of_states(states, device),
-            exposed_s=np.take(self.exposed_s, states, axis=1),
-            hidden_s=np.take(self.hidden_s, states, axis=1),
-            waits_s=np.take(self.waits_s, states, axis=1),
-            launches_s=np.take(self.launches_s, states, axis=1),
-            between_s=self.between_s[states],
-            between_hidden_s=self.between_hidden_s[states],
-            clock_hz=self.clock_hz if device is None else top_hz(device),
-        )
+        whole, places = self.part_of
+        some = StepTimes.__new__(StepTimes)
+        some.__dict__["nodes"] = self.nodes.of_states(states, device)
+        some.__dict__["clock_hz"] = self.clock_hz if device is None else top_hz(device)
+        some.__dict__["part_of"] = whole, states if places is None else places[states]
+        return some
+
+    @cached_property
+    def part_of(self) -> tuple[StepTimes, I64 | None]:
+        """All states that were evaluated together, and which of them these are; None = all."""
+        return self, None
+
+    def __getattr__(self, name: str) -> F64:
+        """An array of some states of others."""
+        if name not in _OF_STATES:
+            raise AttributeError(name)
+        whole, states = self.part_of
+        assert states is not None
+        table: F64 = np.take(getattr(whole, name), states, axis=-1)
+        self.__dict__[name] = table
+        return table
+
+    @staticmethod
+    def side_by_side(
+        several: Sequence[StepTimes], table: Callable[[StepTimes], NDArray[Any]]
+    ) -> NDArray[Any]:
+        """An array of as many states of each, shape (several, ..., n)."""
+        whole, first = several[0].part_of
+        if first is None or any(each.part_of[0] is not whole for each in several):
+            return np.array([table(each) for each in several])
+        states = np.array([each.part_of[1] for each in several])
+        return np.ascontiguousarray(np.moveaxis(np.take(table(whole), states, axis=-1), -2, 0))
 
     def stage_s(self, graph: StageGraph, direction: str = "forward") -> tuple[F64, F64]:
         """Device time of each pipeline stage in one direction, and the part of it that sends

@@ -248,7 +248,7 @@ class Breakdown:
         else:
             waited = sums.launched_s()[0][self._row]
             between = sums.between_s[0][self._row]
-        tiers = nodes.tiers[:, self._typical]
+        tiers = sums.typical_tiers[self._row]
         heat = self.model.machine.state_log_sd(self.times.clock_hz)
         log_sd = sums.own_log_sd[self._row]
         return Sum(exposed, log_sd, nodes.shared, tiers, between + waited, waited, heat)
@@ -282,16 +282,16 @@ class Breakdown:
     @staticmethod
     def several(model: StepModel, weighted: Sequence[tuple[StepTimes, F64]]) -> list[Breakdown]:
         """Sums of several steps by their weights, evaluated together; each is as alone."""
-        groups: dict[int, list[int]] = {}
-        for index, (_, weights) in enumerate(weighted):
-            groups.setdefault(len(weights), []).append(index)
+        groups: dict[tuple[int, int], list[int]] = {}
+        for index, (times, weights) in enumerate(weighted):
+            groups.setdefault((len(weights), id(times.part_of[0])), []).append(index)
         items: dict[int, Breakdown] = {}
-        for count, group in groups.items():
+        for (count, _), group in groups.items():
             most = max(MOST_VALUES // max(count * len(model.graph.nodes), 1), 1)
             for begin in range(0, len(group), most):
                 part = group[begin : begin + most]
-                times, weights_of = zip(*(weighted[index] for index in part), strict=True)
-                sums = WeightedStates(model, times, weights_of)
+                several, weights_of = zip(*(weighted[index] for index in part), strict=True)
+                sums = WeightedStates(model, several, weights_of)
                 for row, index in enumerate(part):
                     items[index] = Breakdown(model, *weighted[index], sums, row)
         return [items[index] for index in range(len(weighted))]

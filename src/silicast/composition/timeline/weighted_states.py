@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from silicast.composition.step.node_times import NodeTimes
 from silicast.composition.step.step import StepModel, StepTimes
-from silicast.core.numerics import F64
+from silicast.core.numerics import F64, I64
 from silicast.core.prediction import PICOSECONDS, TIERS, Tier
 
 MOST_VALUES = 1 << 17
@@ -45,11 +45,11 @@ class WeightedStates:
         self.hidden_s: F64 = self._over_states(self._hidden)
         self._host: dict[tuple[int, ...], tuple[list[float], list[float]]] = {}
 
-    def _stacked(self, table: Callable[[StepTimes], F64]) -> F64:
-        return np.array([table(each) for each in self._times])
+    def _stacked(self, table: Callable[[StepTimes], NDArray[Any]]) -> NDArray[Any]:
+        return StepTimes.side_by_side(self._times, table)
 
     def _of_nodes(self, table: Callable[[NodeTimes], F64]) -> F64:
-        return np.array([table(each.nodes) for each in self._times])
+        return self._stacked(lambda each: table(each.nodes))
 
     def _over_states(self, table: F64) -> F64:
         over_states: F64 = (table * self._weights).sum(axis=2)
@@ -105,12 +105,21 @@ class WeightedStates:
         return log_sd
 
     @cached_property
+    def _tiers(self) -> I64:
+        return self._stacked(lambda each: each.nodes.tiers)
+
+    @cached_property
+    def typical_tiers(self) -> I64:
+        """Tiers of the nodes of each sum in its typical state, shape (sums, nodes)."""
+        typical_tiers: I64 = self._tiers[np.arange(len(self._times)), :, self.typical]
+        return typical_tiers
+
+    @cached_property
     def tier_seconds(self) -> list[dict[Tier, float]]:
         """Exposed time of kernels by tier, the best tier first; tiers without any are left out."""
         items: list[dict[Tier, float]] = [{} for _ in self._times]
-        tiers = np.array([each.nodes.tiers for each in self._times])
         for number in reversed(range(len(TIERS))):
-            if not (here := tiers == number).any():
+            if not (here := self._tiers == number).any():
                 continue
             spent = self._over_states(self._exposed * here).sum(axis=1)
             for item, seconds in zip(items, spent.tolist(), strict=True):
