@@ -87,6 +87,9 @@ FIELDS: Mapping[str, Coming] = {
         "task training with it",
         f"{_TRAIN} --tp 1 --slow-fraction 0.05 --slow-factor 1.2",
     ),
+    "cluster.gpu_log_sd": Coming(
+        "unlike devices in this task", "task training with it", f"{_TRAIN} --tp 1"
+    ),
     "cluster.failures": Coming(
         "failures in this task",
         "task training with it",

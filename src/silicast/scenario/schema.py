@@ -67,6 +67,8 @@ class ClusterTable(Terse, frozen=True):
     link of the device and a network of the catalog, or describe them. ``gpus_per_pod`` devices
     share a level of the network, ``inter_pod`` joins pods, and ``oversubscription`` is of it.
     ``pcie_paths`` is of the host: pairs of devices have their own over its PCIe, or take turns.
+    ``gpu_log_sd``: how unlike devices are, of which a training step waits for the slowest; 0 = all
+    alike, None = as published.
     """
 
     gpus: Gpus | None = None
@@ -79,6 +81,7 @@ class ClusterTable(Terse, frozen=True):
     oversubscription: Annotated[float, Meta(ge=1)] | None = None
     pcie_paths: Literal["own", "shared"] | None = None
     slow_gpus: SlowTable | None = None
+    gpu_log_sd: Fraction | None = None
     failures: FailureTable | None = None
     price_per_gpu_hour: NonNegative | None = None
 

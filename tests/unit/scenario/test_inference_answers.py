@@ -201,6 +201,7 @@ def test_a_slower_clock_takes_longer() -> None:
         ),
         ({"device": None, "pools": {"a": {"device": "H100", "count": 2}}}, "several pools"),
         ({"cluster": {"slow_gpus": {"fraction": 0.1, "slowdown": 2}}}, "slow devices"),
+        ({"cluster": {"gpu_log_sd": 0.1}}, "unlike devices"),
     ],
 )
 def test_what_is_not_modelled_is_named(fields: dict[str, Any], words: str) -> None:

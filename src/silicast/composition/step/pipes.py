@@ -46,9 +46,24 @@ CLOCK = "clock"
 CLOCKED = frozenset(("tensor", "fma", "alu", "xu", "l2", "smem"))
 """Resources that run at the cores' clock."""
 
+LIMITED = "power"
+"""What binds a part that the power limit slows."""
+
 TINY = np.finfo(np.float64).tiny
 
 PipeParts = tuple[Part, ...]
+
+
+def clocked_ps(part: Part) -> int:
+    """Exposed time of a part that goes with the cores' clock: what is bound by cores or by power.
+
+    >>> clocked_ps(Part.group("pass", (Part("a", 5, bound_by="xu"), Part("b", 2, bound_by="dram"))))
+    5
+    """
+    inner = [child for child in part.children if child.kind != "pipe"]
+    if inner:
+        return sum(map(clocked_ps, inner))
+    return part.exposed_ps if part.bound_by in CLOCKED or part.bound_by == LIMITED else 0
 
 
 def limit_rate(device: Device, resource: str, dtype: str) -> float:

@@ -18,6 +18,7 @@ from silicast.distributed.memory.memory_rows import PipelineRanks
 from silicast.distributed.memory.offload import HostMoves, Offload
 from silicast.distributed.ranks.adapters import RankAdapters
 from silicast.distributed.ranks.data_ranks import Exchanges
+from silicast.distributed.ranks.dispersion import Dispersion
 from silicast.distributed.ranks.expert_capacity import Capacity
 from silicast.distributed.ranks.plan import TrainingPlan
 from silicast.distributed.ranks.spread import RankSpread
@@ -51,6 +52,7 @@ class Rank:
         offload: what the host's memory holds.
         capacity: of its experts; None = they take all tokens.
         reference_bits: of a weight of a frozen model that ranks hold beside; 0 = there is none.
+        boards: how unlike devices of the kind are.
     """
 
     deployment: Deployment
@@ -62,6 +64,7 @@ class Rank:
     offload: Offload = Offload()
     capacity: Capacity | None = None
     reference_bits: float = 0.0
+    boards: Dispersion = Dispersion(0.0)
 
     @property
     def style(self) -> Style:

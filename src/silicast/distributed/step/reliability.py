@@ -20,7 +20,7 @@ from silicast.core.catalog import CATALOG
 from silicast.core.decode import Strict, read_table
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.numerics import F64, log_fixed
-from silicast.distributed.step.variation import Dispersion
+from silicast.distributed.ranks.dispersion import Dispersion
 
 HOUR_S, DAY_S = 3600.0, 86400.0
 _NEWTON_STEPS = 60

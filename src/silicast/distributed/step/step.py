@@ -36,6 +36,7 @@ from silicast.composition.passes.training_step import (
     unmeasured_training,
     update_graph,
 )
+from silicast.composition.step.pipes import clocked_ps
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64
 from silicast.core.prediction import (
@@ -173,7 +174,7 @@ def predict_step(
     if rank.plan.pp == 1:
         whole = _one_stage(rank, bounds[0], kinds, micro_batches)
         whole = replace(whole, part=whole.part.changed(name="forward_and_backward"))
-        step = _joined((whole, update.total), "step")
+        step = _joined((whole, *waiting_for_slowest(whole, rank), update.total), "step")
         step = unmeasured_training(step, rank.deployment, context=rank.plan.cp > 1)
         return DistributedStep(step, bounds, passes, update, order, None, 0)
     return _Pipeline(rank, order, bounds, passes, kinds, update, overlap).step()
@@ -234,6 +235,21 @@ class MicroBatches:
             elif count:
                 runs.append((kind, count))
         return runs
+
+
+def waiting_for_slowest(passes: Prediction, rank: Rank) -> list[Prediction]:
+    """What ranks wait for the slowest device, once all of a rank's passes are done; nothing where
+    devices are alike.
+
+    Boards of one kind differ in the clock that their power limit leaves them, so that only work
+    that goes with the cores' clock takes longer (Sinha et al., SC 2022). All devices of a step wait
+    for each other, in layers, between stages, or when gradients are summed.
+    """
+    share = rank.boards.wait_for_slowest(rank.plan.gpus)
+    waits = round(clocked_ps(passes.part) * share) if share else 0
+    if not waits:
+        return []
+    return [replace(passes, part=Part(SLOWEST, waits, bound_by=passes.part.bound_by))]
 
 
 def _one_stage(
@@ -349,6 +365,7 @@ class _Pipeline:
             for name, ps in parts.items()
             if ps
         ]
+        remaining += waiting_for_slowest(work, self.rank)
         step = _joined((work, *remaining, self.update.total), "step")
         step = unmeasured_training(step, self.rank.deployment, context=self.rank.plan.cp > 1)
         return DistributedStep(
@@ -479,6 +496,7 @@ def _joined(parts: Sequence[Prediction], name: str) -> Prediction:
 NAME = "reference"
 
 BUBBLE = "pipeline_bubble"
+SLOWEST = "slowest_device"
 
 WAITS = {BUBBLE: "pipeline"}
 """Part -> what it waits for where that is no network: other stages, however quick the links."""

@@ -17,7 +17,7 @@ import numpy as np
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import Part, Prediction
-from silicast.distributed.step.variation import Dispersion
+from silicast.distributed.ranks.dispersion import Dispersion
 
 MOST_SPREAD = 1.0
 """Of the logarithm of a rank's work."""
@@ -127,8 +127,7 @@ class UnequalLengths:
         log_sd = min(math.sqrt(math.log1p(spread * spread)), MOST_SPREAD)
         slowest = 1.0
         if ranks > 1 and log_sd > 1e-9:
-            usual = Dispersion(log_sd)
-            slowest = max(usual.slowest(ranks).mean / usual.slowest(1).mean, 1.0)
+            slowest = 1.0 + Dispersion(log_sd).wait_for_slowest(ranks)
             slowest = min(slowest, float(cost.max()) / mean)  # no rank has only longest rows
         return UnequalLengths(mean * slowest, mean, rows.padded_share)
 

@@ -19,6 +19,7 @@ from typing import Any, final
 
 from rich.console import RenderableType
 
+from silicast.composition.step.pipes import CLOCKED
 from silicast.core.prediction import Z90
 from silicast.report.drawing.numbers import percent
 from silicast.report.drawing.tables import listing
@@ -58,9 +59,6 @@ FAR_FROM_BOUND = 0.2
 """A kernel at less of its bound is too short to use the device."""
 
 SERIAL = ("launch", "latency")
-CLOCKED = ("tensor", "fma", "alu", "xu", "l2", "smem")
-"""Resources that run at the cores' clock."""
-
 APART = (*SERIAL, "clock", "inefficiency")
 
 

@@ -192,7 +192,9 @@ def machine_of(
     scenario: Scenario, options: tuple[str, ...] = (), *, trains: bool = False
 ) -> tuple[Machine, list[str]]:
     """What a scenario's one pool runs on, and warnings; raises as :func:`deployment_of`."""
-    of_training = () if trains else ("lora", "cluster.slow_gpus", "cluster.failures")
+    of_training = (
+        () if trains else ("lora", "cluster.slow_gpus", "cluster.gpu_log_sd", "cluster.failures")
+    )
     refuse_unmodelled(scenario, "speculative", "colocation", "pools", "links", *of_training)
     raw = scenario.raw
     engine, remark = chosen_engine(scenario, options)

@@ -13,13 +13,16 @@ import silicast
 from silicast.composition.engines.engine import find_engine
 from silicast.composition.passes.deployment import Deployment
 from silicast.composition.passes.training_step import Batch, predict_training_step
+from silicast.composition.step.pipes import clocked_ps
 from silicast.composition.step.stage_graph import StageGraph
 from silicast.core.errors import SilicastError
+from silicast.core.prediction import Part
 from silicast.distributed.memory.memory import plan_memory
 from silicast.distributed.pipeline.chunk import Rank, chunk_graph, predict_chunk
 from silicast.distributed.pipeline.chunk_bounds import chunk_bounds
 from silicast.distributed.ranks.adapters import RankAdapters
 from silicast.distributed.ranks.data_ranks import Exchanges, layer_parameters
+from silicast.distributed.ranks.dispersion import Dispersion
 from silicast.distributed.ranks.plan import ContextExchange, TrainingPlan
 from silicast.distributed.search.candidates import FIELDS, PlanSpace, candidates
 from silicast.distributed.search.search import closed_form, search
@@ -77,6 +80,30 @@ def test_one_device_takes_what_one_device_takes(count: int) -> None:
     assert many.step.part.exposed_ps == alone.step.part.exposed_ps
     assert many.step.part.bound_ps == alone.step.part.bound_ps
     assert many.step.error == alone.step.error
+
+
+@pytest.mark.parametrize("plan", [TrainingPlan(dp=8, zero=1), TrainingPlan(tp=2, pp=2, dp=2)])
+def test_a_step_waits_for_the_slowest_board(plan: TrainingPlan) -> None:
+    alike_boards = predict_step(rank(plan), 4).step.part
+    unlike = replace(rank(plan), boards=Dispersion(0.02))
+    parts = predict_step(unlike, 4).step.part.children
+    (wait,) = (part for part in parts if part.name == "slowest_device")
+    (passes,) = (part for part in parts if part.name == "forward_and_backward")
+    assert tuple(part for part in parts if part != wait) == alike_boards.children
+    share = Dispersion(0.02).wait_for_slowest(8)
+    assert wait.exposed_ps == round(clocked_ps(passes) * share)
+    assert 0 < wait.exposed_ps < passes.exposed_ps * share
+
+
+def test_links_memory_and_host_take_as_long_on_every_board() -> None:
+    kinds = ("tensor", "power", "dram", "link", "host", "pipeline")
+    parts = [Part(name, 10**k, bound_by=name) for k, name in enumerate(kinds)]
+    assert clocked_ps(Part.group("pass", parts)) == 11
+
+
+def test_one_board_waits_for_none() -> None:
+    alone = predict_step(replace(rank(TrainingPlan()), boards=Dispersion(0.1)), 2).step
+    assert alone.part.exposed_ps == predict_step(rank(TrainingPlan()), 2).step.part.exposed_ps
 
 
 def test_shards_add_up_to_the_model() -> None:

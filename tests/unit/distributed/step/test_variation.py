@@ -9,14 +9,9 @@ import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.distributed.pipeline.pipeline import Durations, pipeline_times
+from silicast.distributed.ranks.dispersion import Dispersion, upper_tail
 from silicast.distributed.schedules.schedule import schedule
-from silicast.distributed.step.variation import (
-    Dispersion,
-    WaitingPattern,
-    _relative,
-    step_times,
-    upper_tail,
-)
+from silicast.distributed.step.variation import WaitingPattern, _relative, step_times
 
 SPREADS = (Dispersion(0.015), Dispersion(0.1), Dispersion(0.05, 0.01, 1.3))
 
@@ -54,6 +49,13 @@ def test_devices_that_are_alike_take_what_one_takes() -> None:
     assert Dispersion(0.0).slowest(1000).mean == pytest.approx(1.0, rel=1e-12)
     slow = Dispersion(0.0, 0.01, 1.5).slowest(100)
     assert slow.mean == pytest.approx(1.5 - 0.5 * 0.99**100, rel=1e-3)
+
+
+def test_the_wait_for_the_slower_of_two_is_known() -> None:
+    """Two normal variates: the larger is sd / sqrt(pi) above the mean (David and Nagaraja 2003)."""
+    wait = Dispersion(0.001).wait_for_slowest(2)
+    assert wait == pytest.approx(0.001 / math.sqrt(math.pi), rel=1e-3)
+    assert Dispersion(0.1).wait_for_slowest(1) == Dispersion(0.0).wait_for_slowest(1000) == 0.0
 
 
 def test_more_devices_are_slower() -> None:

@@ -58,6 +58,7 @@ class CollectiveAnswerer(Answerer):
             "pools",
             "links",
             "cluster.slow_gpus",
+            "cluster.gpu_log_sd",
             "cluster.failures",
         )
         device = device_of(scenario)

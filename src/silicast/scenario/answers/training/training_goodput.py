@@ -14,6 +14,7 @@ from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 from silicast.core.prediction import Quantity
 from silicast.distributed.pipeline.stalls import Checkpoint
+from silicast.distributed.ranks.dispersion import Dispersion
 from silicast.distributed.step.reliability import (
     DAY_S,
     HOUR_S,
@@ -21,7 +22,7 @@ from silicast.distributed.step.reliability import (
     best_interval_s,
     experience,
 )
-from silicast.distributed.step.variation import Dispersion, slowed_steps
+from silicast.distributed.step.variation import slowed_steps
 from silicast.scenario.answers.training.training_memory import checkpoint_size
 from silicast.scenario.answers.training.training_runs import TrainingRun
 from silicast.scenario.decode import Scenario

@@ -23,10 +23,12 @@ from silicast.distributed.memory.offload import Offload
 from silicast.distributed.pipeline.chunk import Rank
 from silicast.distributed.pipeline.stalls import Loading
 from silicast.distributed.ranks.adapters import WIDE, RankAdapters
+from silicast.distributed.ranks.dispersion import Dispersion
 from silicast.distributed.ranks.expert_capacity import Capacity
 from silicast.distributed.ranks.expert_ranks import own_tokens
 from silicast.distributed.ranks.plan import TrainingPlan
 from silicast.distributed.step.partial_recompute import least_share, mixed_step
+from silicast.distributed.step.reliability import experience
 from silicast.distributed.step.step import (
     DistributedStep,
     Overlap,
@@ -389,7 +391,7 @@ def prepared(scenario: Scenario, work: TrainingWorkload) -> PreparedTraining:
         _capacity(deployment, plan, work),
     )
     reference = reference_of(scenario, work, rank)
-    rank = replace(rank, reference_bits=held_bits(rank, reference))
+    rank = replace(rank, reference_bits=held_bits(rank, reference), boards=_boards(scenario))
     return PreparedTraining(
         rank,
         work,
@@ -439,6 +441,13 @@ def _capacity(
     return Capacity.from_routing(
         moe, moe.spread, tokens, plan.ep, factor, padded=work.pad_to_capacity
     )
+
+
+def _boards(scenario: Scenario) -> Dispersion:
+    """How unlike devices are: as stated, or as published."""
+    cluster = scenario.raw.cluster
+    stated = None if cluster is None else cluster.gpu_log_sd
+    return experience().gpus if stated is None else Dispersion(stated)
 
 
 def _offload(work: TrainingWorkload) -> Offload:

@@ -44,6 +44,17 @@ def answered(pp: int = 2, seed: int = 0, **cluster: Any) -> dict[str, Quantity]:
     return dict(lost(scenario({"tp": 2, "pp": pp}, seed, **cluster), run(pp), STEP).metrics)
 
 
+def test_unlike_boards_are_those_published_or_as_stated() -> None:
+    """16 devices of log sd 0.015 wait 2.7 % of their clocked time; of 0 none at all."""
+
+    def waits(**cluster: Any) -> float:
+        parts = run_of(scenario({"tp": 2, "pp": 2}, **cluster)).step.part.children
+        return sum(part.exposed_ps for part in parts if part.name == "slowest_device")
+
+    assert waits(gpu_log_sd=0.0) == 0.0 < waits(gpu_log_sd=0.01) < waits()
+    assert waits() == waits(gpu_log_sd=0.015)
+
+
 def test_x4_answers_every_metric_of_its_file() -> None:
     tree = read_scenario_file(X4)
     reply = reply_to(tree)
