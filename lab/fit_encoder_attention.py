@@ -27,7 +27,7 @@ from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Key, Tables
 from lab.scorecard.rows import MeasuredRows, held_out, newest
 from lab.scorecard.suites.attention import ENCODER, encoder_rows
-from silicast.kernels.attention.attention_prefill import attention_constants
+from silicast.kernels.attention.attention_scheduled import attention_constants
 from silicast.kernels.attention.attention_schemes import scheme_for
 
 ROWS = 900

@@ -12,7 +12,8 @@ from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.kernels.attention.attention_decode import AttentionDecode
 from silicast.kernels.attention.attention_kernel import tensor_rate
-from silicast.kernels.attention.attention_prefill import AttentionPrefill, attention_constants
+from silicast.kernels.attention.attention_prefill import AttentionPrefill
+from silicast.kernels.attention.attention_scheduled import attention_constants
 from silicast.kernels.attention.attention_schemes import resolve_library, scheme_for
 from silicast.kernels.check import check_kernel
 from silicast.kernels.implementation import KernelTimes

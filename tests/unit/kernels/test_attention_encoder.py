@@ -7,7 +7,8 @@ import pytest
 
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
-from silicast.kernels.attention.attention_prefill import AttentionPrefill, attention_constants
+from silicast.kernels.attention.attention_prefill import AttentionPrefill
+from silicast.kernels.attention.attention_scheduled import attention_constants
 from silicast.kernels.attention.attention_schemes import padded_width, scheme_for
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 

@@ -10,35 +10,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, NamedTuple, final
 
-from msgspec import structs
-
 from silicast.core import xp
 from silicast.core.numerics import F64
-from silicast.hardware.device import Device
-from silicast.kernels.attention.attention_kernel import (
-    DECODE_LENGTHS,
-    HEADS,
-    AttentionKernel,
-    tensor_rate,
-)
+from silicast.kernels.attention.attention_kernel import DECODE_LENGTHS, HEADS, tensor_rate
 from silicast.kernels.attention.attention_memory import attention_bound, prefill_traffic
-from silicast.kernels.attention.attention_prefill import attention_constants
-from silicast.kernels.attention.attention_schemes import Scheme, decode_tasks, scheme_for, style_of
+from silicast.kernels.attention.attention_scheduled import AttentionBatch, ScheduledAttention
+from silicast.kernels.attention.attention_schemes import decode_tasks
 from silicast.kernels.attention.attention_work import (
-    AttentionSequences,
     column,
-    compute_format,
     live_keys,
     live_scores,
     shape_features,
     useful,
-    windows,
 )
 from silicast.kernels.implementation import Analysis, Demand
-from silicast.kernels.physics.device_rates import ClockedRates, softmax_rates
+from silicast.kernels.physics.device_rates import softmax_rates
 from silicast.kernels.registry import register
-from silicast.kernels.row_devices import RowDevices
-from silicast.workload.graphs.op import Op, OpBatch, Variant
+from silicast.workload.graphs.op import Op
 
 KEY_TILE = 64
 """Keys of one inner step; a split is at least one."""
@@ -46,28 +34,16 @@ KEY_TILE = 64
 
 @register
 @final
-class AttentionDecode(AttentionKernel):
+class AttentionDecode(ScheduledAttention):
     """``attention_decode``: q_len new tokens (1) over kv_len cached ones and themselves."""
 
     family: ClassVar[str] = "attention_decode"
     implied_flags: ClassVar[frozenset[str]] = frozenset({"causal"})
     dims: ClassVar[Mapping[str, tuple[int, int]]] = {**DECODE_LENGTHS, **HEADS}
 
-    def constants(self, variant: Variant, device: Device) -> Mapping[str, float]:
-        return attention_constants(self.family, device, scheme_for(variant, device))
-
-    def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
-        return _DecodeBatch(batch, device, scheme_for(batch.variant, device), c).analysis()
-
-    def analyse_at(self, batch: OpBatch, devices: RowDevices) -> Analysis:
-        """All rows at once, with a column of each rate that differs by the clock."""
-        device, rates = devices.devices[0], devices.beside(ClockedRates.from_device)
-        scheme, c = scheme_for(batch.variant, device), self.constants(batch.variant, device)
-        analysis = _DecodeBatch(batch, device, scheme, c, ClockedRates(*rates)).analysis()
-        return structs.replace(analysis, choice=tuple)
-
-    def style(self, variant: Variant, device: Device) -> str:
-        return style_of(variant, device)
+    @property
+    def model(self) -> type[AttentionBatch]:
+        return _DecodeBatch
 
     def useful(self, op: Op) -> tuple[int, int]:
         return useful(op, decode=True)
@@ -87,27 +63,13 @@ class _PlanTimes(NamedTuple):
 
 
 @final
-class _DecodeBatch:
+class _DecodeBatch(AttentionBatch):
     """One batch on one device."""
 
-    def __init__(
-        self,
-        batch: OpBatch,
-        device: Device,
-        scheme: Scheme,
-        c: Mapping[str, float],
-        rates: ClockedRates | None = None,
-    ) -> None:
-        self.batch, self.device, self.scheme, self.c = batch, device, scheme, c
-        self.rates_of_clock = rates or ClockedRates.from_device(device)
-        self.causal = batch.variant.flag("causal", default=True)
-        self.work = work = AttentionSequences.from_batch(batch, decode=True)
-        self.heads = column(batch, "num_heads", 1)
-        self.groups = column(batch, "num_kv_heads", 1)
-        self.width = column(batch, "head_dim", 128)
-        self.window = windows(batch, work)
-        self.dtype = compute_format(batch.variant.dtype)
-        self.pipe = device.matrix_pipe(self.dtype)
+    decode: ClassVar[bool] = True
+
+    def prepare(self) -> None:
+        batch, device, scheme, c, work = self.batch, self.device, self.scheme, self.c, self.work
         group = xp.maximum(1, self.heads // xp.maximum(self.groups, 1))
         self.keys = live_keys(work.q, work.kv, self.window)
         cache_per_s = self.rates_of_clock.cache_per_s

@@ -9,41 +9,28 @@ tasks in waves, or longest first where the library orders them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import ClassVar, final
 
 import numpy as np
-from msgspec import structs
 from numpy.typing import NDArray
 
 from silicast.core import xp
 from silicast.core.numerics import F64, I64, ceil_div, smooth_max
-from silicast.hardware.device import Device
-from silicast.kernels.attention.attention_kernel import (
-    HEADS,
-    PREFILL_LENGTHS,
-    AttentionKernel,
-    tensor_rate,
-)
+from silicast.kernels.attention.attention_kernel import HEADS, PREFILL_LENGTHS, tensor_rate
 from silicast.kernels.attention.attention_memory import (
     AttentionTraffic,
     attention_bound,
     prefill_traffic,
 )
+from silicast.kernels.attention.attention_scheduled import AttentionBatch, ScheduledAttention
 from silicast.kernels.attention.attention_schemes import (
-    Scheme,
     key_rows,
     padded_width,
     query_rows,
     resident_ctas,
-    scheme_for,
-    style_of,
     token_tile,
 )
 from silicast.kernels.attention.attention_work import (
-    AttentionSequences,
-    column,
-    compute_format,
     element_bytes,
     live_blocks,
     live_keys,
@@ -52,23 +39,17 @@ from silicast.kernels.attention.attention_work import (
     row_rest,
     shape_features,
     useful,
-    windows,
 )
 from silicast.kernels.implementation import Analysis, Demand
-from silicast.kernels.physics.constants import load_physics
-from silicast.kernels.physics.device_rates import ClockedRates, softmax_rates
+from silicast.kernels.physics.device_rates import softmax_rates
 from silicast.kernels.registry import register
-from silicast.kernels.row_devices import RowDevices
-from silicast.workload.graphs.op import Op, OpBatch, Variant
+from silicast.workload.graphs.op import Op
 
 WHOLE_PARTS = 0.5
 """Weight of a whole number of parts against an even share of the device: no rule is preferred."""
 
 ROUNDING = 2.0**-30
 """A share that is a whole number but for rounding counts as that number."""
-
-ENCODER = "attention_encoder"
-"""Constants of bidirectional attention without a cache, put over those of prefill."""
 
 WAVE_EDGE = 2.0
 """How fast one more wave of planned parts sets in: whole once a third of it is filled. The number
@@ -77,7 +58,7 @@ of parts is an expectation, so that its ceiling is one too."""
 
 @register
 @final
-class AttentionPrefill(AttentionKernel):
+class AttentionPrefill(ScheduledAttention):
     """``attention_prefill``: q_len new tokens attend to kv_len = past + new tokens.
 
     ``mask_bytes`` of a mask or of biases are read besides, each once; 0 = none.
@@ -90,77 +71,22 @@ class AttentionPrefill(AttentionKernel):
         "mask_bytes": (0, 1 << 42),
     }
 
-    def constants(self, variant: Variant, device: Device) -> Mapping[str, float]:
-        return attention_constants(self.family, device, scheme_for(variant, device))
-
-    def analyse_with(self, batch: OpBatch, device: Device, c: Mapping[str, float]) -> Analysis:
-        return PrefillModel(batch, device, scheme_for(batch.variant, device), c).analysis()
-
-    def analyse_at(self, batch: OpBatch, devices: RowDevices) -> Analysis:
-        """All rows at once, with a column of each rate that differs by the clock."""
-        device, rates = devices.devices[0], devices.beside(ClockedRates.from_device)
-        scheme, c = scheme_for(batch.variant, device), self.constants(batch.variant, device)
-        analysis = PrefillModel(batch, device, scheme, c, ClockedRates(*rates)).analysis()
-        return structs.replace(analysis, choice=tuple)
-
-    def style(self, variant: Variant, device: Device) -> str:
-        return style_of(variant, device)
+    @property
+    def model(self) -> type[AttentionBatch]:
+        return PrefillModel
 
     def useful(self, op: Op) -> tuple[int, int]:
         return useful(op, decode=False)
 
 
-def attention_constants(group: str, device: Device, scheme: Scheme) -> Mapping[str, float]:
-    """Constants of an architecture with those of the caller ("vllm.launch_cycles") put over them.
-
-    Of an architecture without its own they are those that fit the same call with the same matrix
-    instruction elsewhere ("vllm/mma.launch_cycles"). Encoders have some of their own besides:
-    kernels tuned for other widths, no cache to look up.
-    """
-    return _constants(group, device.architecture, scheme.caller, scheme.mainloop, scheme.encoder)
-
-
-@cache
-def _constants(
-    group: str, architecture: str, caller: str, mainloop: str, encoder: bool
-) -> Mapping[str, float]:
-    constants = _of_caller(group, architecture, caller, mainloop)
-    if encoder and group == "attention_prefill":
-        return {**constants, **_of_caller(ENCODER, architecture, caller, mainloop)}
-    return constants
-
-
-def _of_caller(group: str, architecture: str, caller: str, mainloop: str) -> dict[str, float]:
-    every = load_physics(group).constants(architecture)
-    table = {k: v for k, v in every.items() if "." not in k}
-    for prefix in (f"{caller}/{mainloop}.", f"{caller}."):
-        table |= {k.removeprefix(prefix): v for k, v in every.items() if k.startswith(prefix)}
-    return table
-
-
 @final
-class PrefillModel:
+class PrefillModel(AttentionBatch):
     """One batch on one device: the steps of the model, each a few array operations."""
 
-    def __init__(
-        self,
-        batch: OpBatch,
-        device: Device,
-        scheme: Scheme,
-        c: Mapping[str, float],
-        rates: ClockedRates | None = None,
-    ) -> None:
-        self.batch, self.device, self.scheme, self.c = batch, device, scheme, c
-        self.rates_of_clock = rates or ClockedRates.from_device(device)
-        self.causal = batch.variant.flag("causal", default=True)
-        self.work = work = AttentionSequences.from_batch(batch, decode=False)
-        self.heads = column(batch, "num_heads", 1)
-        self.groups = column(batch, "num_kv_heads", 1)
-        self.width = column(batch, "head_dim", 128)
-        self.window = windows(batch, work)
-        self.dtype = compute_format(batch.variant.dtype)
-        self.pipe = device.matrix_pipe(self.dtype)
-        variant = batch.variant
+    decode: ClassVar[bool] = False
+
+    def prepare(self) -> None:
+        variant = self.batch.variant
         self.converts = element_bytes(variant.kv_dtype or variant.dtype) < element_bytes(
             variant.dtype
         )
