@@ -193,7 +193,7 @@ def script_in(words: Sequence[str]) -> str:
 def reads_script(words: Sequence[str]) -> bool:
     """Whether words start a shell that takes its commands from its input.
 
-    >>> [reads_script(each.split()) for each in ("bash", "ssh -p 22 n1", "ssh n1 bash -s", "sh -e -")]
+    >>> [reads_script(each.split()) for each in ("bash", "ssh -p 22 n1", "ssh n1 bash -s", "sh -e")]
     [True, True, True, True]
     >>> [reads_script(each.split()) for each in ("bash x.sh", "ssh n1 run --x", "ssh n1 bash x.sh")]
     [False, False, False]
