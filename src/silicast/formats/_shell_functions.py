@@ -21,8 +21,14 @@ def plain(token: Token) -> str:
 
 
 def echoed(tokens: Sequence[Token]) -> Word | None:
-    """The line that ``echo`` prints; None = only running it would say."""
+    """The line that ``echo`` prints, or ``printf`` a text without formats; None = only running it
+    would say.
+    """
     words = [token for token in tokens[1:] if isinstance(token, tuple)]
+    if plain(tokens[0]) == "printf" and len(words) == 1 == len(tokens) - 1:
+        if any("%" in part.text for part in words[0]):
+            return None
+        return tuple(WordPiece(p.text.replace("\\n", "\n"), p.quote) for p in words[0])
     isplain = len(words) == len(tokens) - 1 and not (words and plain(words[0]).startswith("-"))
     if plain(tokens[0]) != "echo" or not isplain:
         return None

@@ -16,8 +16,6 @@ _COUNTER = re.compile(
 )
 _ENDS_WORD = frozenset(" \t\r\n;&|()<>")
 _LONGEST_OPERATOR = 8
-TAKE_SCRIPTS = frozenset(("bash", "sh", "ssh"))
-"""Programs that run a here-document."""
 _APPENDS = ">>"
 _WRITES = frozenset((">", ">|", _APPENDS))
 _ESCAPED_IN_DOCUMENTS = "\\$`"
@@ -63,7 +61,8 @@ class Command:
     Attributes:
         joined: what stands between it and the one before it, without newlines: "&&", "||", "|",
             ";;", brackets.
-        document: its here-document; None = it has none.
+        document: its here-document or here-string; None = it has none.
+        source: the file that its input comes from; None = none.
         target: the file that its output goes to; None = none.
         appends: the output goes behind what the file holds.
     """
@@ -71,6 +70,7 @@ class Command:
     tokens: list[Token]
     joined: str = ""
     document: Word | None = None
+    source: Word | None = None
     target: Word | None = None
     appends: bool = False
 
@@ -78,7 +78,7 @@ class Command:
 def commands(text: str) -> Iterator[Command]:
     """Simple commands of a script: what newlines, ``;``, ``&``, ``|`` and brackets divide.
 
-    Comments and redirections of input are left out; a quote or bracket that does not end takes all
+    Comments are left out; a quote or bracket that does not end takes all
     that follows, so that any text takes linear time.
     """
     return _Lexer(text).commands()
@@ -91,6 +91,7 @@ class _Lexer:
         self.at = 0
         self.line_end = self.behind_documents = 0
         self.document: Word | None = None
+        self.source: Word | None = None
         self.target: Word | None = None
         self.appends = False
 
@@ -103,7 +104,7 @@ class _Lexer:
                 if tokens:
                     yield self.command(tokens, joined)
                     joined = ""
-                self.document = self.target = None
+                self.document = self.source = self.target = None
                 tokens = []
                 if letter != "\n" and len(joined) < _LONGEST_OPERATOR:
                     apart = letter == "(" == joined[-1:] and self.text[self.at - 1] != "("
@@ -131,15 +132,8 @@ class _Lexer:
         return [(WordPiece(match["name"]),), (WordPiece("in"),), (WordPiece(text),)]
 
     def command(self, tokens: list[Token], joined: str) -> Command:
-        """A command that ends here, with its redirections; a shell runs its here-document."""
-        first = tokens[0]
-        if self.document is not None and not isinstance(first, Assignment):
-            program = "".join(piece.text for piece in first).rpartition("/")[2]
-            if program in TAKE_SCRIPTS:
-                quoted = (WordPiece(each.text, each.quote or '"') for each in self.document)
-                script = (WordPiece("-c", "'"),), tuple(quoted)
-                return Command([*tokens, *script], joined, None, self.target, self.appends)
-        return Command(tokens, joined, self.document, self.target, self.appends)
+        """A command that ends here, with its redirections."""
+        return Command(tokens, joined, self.document, self.source, self.target, self.appends)
 
     def skip_blank(self, also: str = "") -> bool:
         """Whether something was left out here: blanks, a continued line, a comment, ``also``."""
@@ -186,6 +180,10 @@ class _Lexer:
         target = self.word()
         if operator in _WRITES and handle in ("", "1"):
             self.target, self.appends = target, operator == _APPENDS
+        elif operator == "<<<":
+            self.document = (*target, WordPiece("\n", "'"))
+        elif operator == "<" and target and handle in ("", "0"):
+            self.source = target
 
     def token(self) -> Token:
         match = _ASSIGNED.match(self.text, self.at)

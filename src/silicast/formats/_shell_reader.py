@@ -13,14 +13,16 @@ from typing import final
 from silicast.core.errors import SilicastError, over_limit
 from silicast.formats._shell_expansion import MOST_NESTED, Expansion, joined
 from silicast.formats._shell_functions import Functions, echoed, plain, with_names
-from silicast.formats._shell_lexer import TAKE_SCRIPTS, Assignment, Command, Token, Word, commands
+from silicast.formats._shell_lexer import Assignment, Command, Token, Word, WordPiece, commands
 from silicast.formats._shell_sums import counted, integer_of
 from silicast.formats.shell_branches import CONDITIONS, Branches
 from silicast.formats.shell_options import (
     LAUNCHERS,
+    TAKE_SCRIPTS,
     given_in,
     is_apart,
     long_names,
+    reads_script,
     remote_in,
     script_in,
     unresolved,
@@ -77,6 +79,7 @@ class ScriptReader(Expansion):
         self.files: list[ScriptWrite] = []
         self.known_files: tuple[int, dict[str, str]] = (0, {})
         self.piped: Word | None = None
+        self.before: Sequence[Token] = ()
         self.printed: list[str] | None = None
         self.branches = Branches(self.condition_words)
         self.nested = self.level = self.depth = self.steps = 0
@@ -102,6 +105,7 @@ class ScriptReader(Expansion):
     def step(self, command: Command, *, names: bool = False) -> None:
         """One command; one that only names a function that follows is not carried out."""
         piped, self.piped = self.piped, None
+        before, self.before = self.before, command.tokens
         if not names:
             self.bracket(self.branches.without_patterns(command.joined))
         tokens = self.branches.entered(command.joined, command.tokens, plain)
@@ -119,8 +123,39 @@ class ScriptReader(Expansion):
             if in_brackets or head == "let":
                 self.calculate(tokens, in_brackets=in_brackets)
                 return
-            document = command.document or (piped if command.joined in _PIPES else None)
-            self.command(replace(command, tokens=tokens, document=document), head)
+            if command.joined in _PIPES and command.document is None:
+                command = replace(command, document=piped)
+            else:
+                before = ()
+            tokens = self.with_input(replace(command, tokens=tokens), before)
+            self.command(replace(command, tokens=tokens), head)
+
+    def with_input(self, command: Command, before: Sequence[Token]) -> list[Token]:
+        """Words of a command, and the script that it reads from its input, if it is a shell.
+
+        Args:
+            before: words of the command whose output is its input; () = none.
+        """
+        words = [token for token in command.tokens if not isinstance(token, Assignment)]
+        program = plain(words[0]).rpartition("/")[2] if words else ""
+        if program not in TAKE_SCRIPTS or program in self.functions.bodies:
+            return command.tokens
+        if not reads_script([field for word in words for field in self.fields(word)]):
+            return command.tokens
+        script, name = command.document, ""
+        if script is None and command.source is not None:
+            name = "".join(self.fields(command.source))
+        elif script is None and before:
+            named = [field for t in before if isinstance(t, tuple) for field in self.fields(t)]
+            name = named[1] if named[:1] == ["cat"] and len(named) == 2 else " ".join(named)
+        if name in (known := self.known()):
+            script = (WordPiece(known[name], "'"),)
+        elif name:
+            self.sourced[name[:80]] = None
+        if script is None:
+            return command.tokens
+        quoted = tuple(WordPiece(each.text, each.quote or '"') for each in script)
+        return [*command.tokens, (WordPiece("-c", "'"),), quoted]
 
     def bracket(self, joined: str) -> None:
         """Subshells that begin and end between two commands; one changes no variable outside."""
@@ -254,7 +289,7 @@ class ScriptReader(Expansion):
             self.exported |= {*map(plain, words[1:]), *(each.name for each in assigned)}
         if assigned and (len(assigned) == len(tokens) or head in _DECLARES):
             self.assign_all(assigned, is_local=head in _LOCALS)
-        elif command.document is not None and plain(words[0]) == "read":
+        elif command.joined not in _PIPES and command.document and plain(words[0]) == "read":
             self.keep(plain(words[-1]), self.text(command.document))
         elif head in _WRITERS and command.document is not None:
             self.write(words, command)
@@ -263,6 +298,7 @@ class ScriptReader(Expansion):
         elif head in self.builtins:
             self.builtins[head](words[1:])
         elif head in _PRINTS and command.target is None:
+            self.piped = echoed(tokens)
             if self.printed is not None:
                 self.printed.append(self.words_of(tokens))
         elif head not in _DECLARES and not self.calls(words, assigned):

@@ -42,6 +42,8 @@ class _Frame:
         chosen: a branch was taken; unsure: nobody knows whether the right one.
         asks: its condition is being read; value: what it was so far.
         word: of a ``case``; name: of a loop's variable, "" = it has none.
+        around: whether the branches around it, which stay as they are while it is open, are taken;
+            doubted: nobody knows whether rightly.
     """
 
     def __init__(self, kind: str, *, runs: bool = True, asks: bool = False, name: str = "") -> None:
@@ -49,6 +51,7 @@ class _Frame:
         self.chosen = self.unsure = False
         self.value: Truth = True
         self.word: str | None = None
+        self.around, self.doubted = True, False
 
 
 @final
@@ -72,11 +75,21 @@ class Branches:
     @property
     def runs(self) -> bool:
         """Whether the command that was entered last is carried out."""
-        return not self._skips and all(frame.runs for frame in self._frames)
+        return not self._skips and self._taken
+
+    @property
+    def _taken(self) -> bool:
+        """Whether all open branches are."""
+        return not self._frames or (self._frames[-1].runs and self._frames[-1].around)
+
+    def _open(self, frame: _Frame) -> None:
+        frame.around, frame.doubted = self._taken, self.is_unsure
+        self._frames.append(frame)
 
     @property
     def is_unsure(self) -> bool:
-        return self._unsure or any(frame.unsure for frame in self._frames)
+        doubted = bool(self._frames) and (self._frames[-1].unsure or self._frames[-1].doubted)
+        return self._unsure or doubted
 
     @property
     def in_loop(self) -> bool:
@@ -128,7 +141,7 @@ class Branches:
                     self._frames.pop()
                 current = current[1:]
             elif head == "if":
-                self._frames.append(_Frame("if", runs=False, asks=True))
+                self._open(_Frame("if", runs=False, asks=True))
                 current, joined = current[1:], ""
             elif head in ("elif", "else", "then") and self._frames:
                 self._divide(head)
@@ -149,7 +162,7 @@ class Branches:
             )
             runs = not any(word in texts for word in _GIVEN)
             name = plain(current[1]) if head == "for" and len(current) > 1 else ""
-            self._frames.append(_Frame("loop", runs=runs, name=name))
+            self._open(_Frame("loop", runs=runs, name=name))
             return current if head == "for" else []
         return self._chained(joined, current, plain)
 
@@ -198,7 +211,7 @@ class Branches:
 
     def _case(self, tokens: list[Token], plain: Callable[[Token], str]) -> None:
         frame = _Frame("case", runs=False, asks=True)
-        self._frames.append(frame)
+        self._open(frame)
         words = self._words(tokens[1:2])
         frame.word = words[0] if words else ""
         if _OPEN & set(frame.word):

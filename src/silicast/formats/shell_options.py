@@ -15,6 +15,8 @@ _SHORT = {"-N": "--nodes", "-n": "--ntasks", "-np": "--ntasks"}
 _SLURM = "#SBATCH"
 _LONGEST_LINE = 1000
 _SHELLS = frozenset(("bash", "sh"))
+TAKE_SCRIPTS = _SHELLS | {"ssh"}
+"""Programs that run a script."""
 _REMOTE = {"ssh": "BbcDEeFIiJLlmOopQRSWw", "pdsh": "wxlutfgR", "clush": "wxlutfgoX"}
 """Programs that run a shell on other machines -> letters of their options that take a value."""
 _CONTAINERS = frozenset(("docker", "podman", "nerdctl", "kubectl"))
@@ -186,6 +188,29 @@ def script_in(words: Sequence[str]) -> str:
         }:
             return words[position + 1]
     return words[-1] if _names(words[:-1], _REMOTE) and len(words[-1].split()) > 1 else ""
+
+
+def reads_script(words: Sequence[str]) -> bool:
+    """Whether words start a shell that takes its commands from its input.
+
+    >>> [reads_script(each.split()) for each in ("bash", "ssh -p 22 n1", "ssh n1 bash -s", "sh -e")]
+    [True, True, True, True]
+    >>> [reads_script(each.split()) for each in ("bash x.sh", "ssh n1 run --x", "ssh n1 bash x.sh")]
+    [False, False, False]
+    >>> reads_script(["bash", "-c", "run"]), reads_script(["ssh", "n1", "cd /x && exec bash -ls 2"])
+    (False, True)
+    """
+    if not words or words[0].rpartition("/")[2] not in TAKE_SCRIPTS:
+        return False
+    if _names(words[:1], _REMOTE):
+        remote = remote_in([*words, "bash"])[-1]  # as a shell that nothing is asked of
+        last = re.split(r"[;&|]", remote)[-1].split()
+        words = last[:-1] or last
+        words = words[1:] if words[0] in ("exec", "sudo") else words
+    program, *rest = [word for word in words if "=" not in word] or [""]
+    takes = any(re.fullmatch(r"-\w*s", word) for word in rest)
+    runs = any(not word.startswith("-") or re.fullmatch(r"-\w*c", word) for word in rest)
+    return program.rpartition("/")[2] in _SHELLS and (takes or not runs)
 
 
 def unresolved(value: str) -> bool:

@@ -213,8 +213,9 @@ class PoolLinkTable(Terse, frozen=True):
 
 class SpeculativeTable(Terse, frozen=True):
     """Speculative decoding: ``k`` drafted tokens a step; ``acceptance`` a rate, or one for each, of
-    those that are kept where all before them were; ``tree`` how many tokens of a sequence a step
-    verifies where drafts branch.
+    those that are kept where all before them were; ``acceptance_spread`` by what requests differ,
+    the log standard deviation of their acceptance lengths; ``tree`` how many tokens of a sequence a
+    step verifies where drafts branch.
     """
 
     method: Literal["draft", "mtp", "eagle", "ngram"]
@@ -223,6 +224,7 @@ class SpeculativeTable(Terse, frozen=True):
     acceptance: Fraction | Annotated[list[Fraction], Meta(min_length=1, max_length=64)] | None = (
         None
     )
+    acceptance_spread: Fraction | None = None
     tree: Annotated[int, Meta(ge=2, le=1024)] | None = None
 
 

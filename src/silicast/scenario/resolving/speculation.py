@@ -86,7 +86,9 @@ def _drafter(
 def _acceptance(table: SpeculativeTable, seed: int) -> tuple[Acceptance, list[str]]:
     stated = table.acceptance
     constants = load_physics(PHYSICS).default
-    between = constants["request_log_sd"]
+    between = table.acceptance_spread
+    if between is None:
+        between = constants["request_log_sd"]
     if isinstance(stated, list):
         if len(stated) != table.k:
             raise SilicastError(

@@ -37,6 +37,15 @@ def read(folder: Path, text: str, name: str = "launch.sh") -> tuple[dict[str, An
         (f'for i in $(seq 0 3); do ssh n$i "{TWO}"; done', 4),
         (f"N=4\nfor ((i = 0; i < N; i += 2)); do {TWO} --port $((8000+i)) & done", 2),
         (f'pdsh -w n[1-3,7],m1 "{TWO}"', 5),
+        (f"cat >s.sh <<E\n{TWO}\nE\n{TWO}\nssh h bash < s.sh", 2),
+        (f"cat >s.sh <<E\n{TWO}\nE\ncat s.sh | ssh h 'bash -s'; ssh g <s.sh", 2),
+        (f'{TWO}\necho "{TWO}" | ssh h', 2),
+        (f"{TWO}\nprintf 'cd /x\\n{TWO}\\n' | ssh h bash -s", 2),
+        (f"{TWO}\necho {TWO} | tee s.sh | ssh h", 2),
+        (f'{TWO}\nssh h bash <<< "{TWO}"', 2),
+        (f"A=1 bash <<<'{TWO}'", 1),
+        (f"{TWO}\necho {TWO} | ssh h grep x", 1),  # the other machine's program reads it
+        (f"{TWO}\nssh h bash x.sh <<< '{TWO}'", 1),
         (f"eval {TWO}", 1),
         (f'bash -c "{TWO}"; {TWO}', 1),  # a port is taken once on a host
     ],
@@ -154,3 +163,20 @@ def test_a_script_in_a_container_sets_variables_of_the_server(tmp_path: Path) ->
 def test_files_of_variables_are_named(tmp_path: Path, text: str, name: str) -> None:
     _, remarks = read(tmp_path, text)
     assert f"variables are not read: {name}" in remarks
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("ssh h bash < serve.sh", "serve.sh"),
+        ("D=/x\nssh h < $D/serve.sh", "/x/serve.sh"),
+        ("cat serve.sh | ssh h bash -s", "serve.sh"),
+        ("curl -s http://x/serve.sh | bash", "curl -s http://x/serve.sh"),
+    ],
+)
+def test_scripts_from_elsewhere_are_named(tmp_path: Path, text: str, name: str) -> None:
+    """They may start servers of which the file says nothing."""
+    _, remarks = read(tmp_path, f"{TWO}\n{text}")
+    assert f"files that the script sources are not read: {name}" in remarks
+    _, remarks = read(tmp_path, f"{TWO}\nssh h 'run --x' < data.txt")
+    assert not [each for each in remarks if "sources" in each]

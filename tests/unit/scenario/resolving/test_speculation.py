@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from silicast.core.errors import SilicastError
@@ -83,3 +84,23 @@ def test_stated_acceptance_is_certain_and_other_tasks_refuse() -> None:
     with pytest.raises(SilicastError) as caught:
         answerer_for("graph").answer(decode(one_pass))
     assert (caught.value.kind, caught.value.field) == ("not_yet", "speculative")
+
+
+@pytest.mark.parametrize("stated", [0.0, 0.25])
+def test_a_stated_spread_moves_tails_and_not_the_mean(stated: float) -> None:
+    """Steps a token are inverse to a request's acceptance length: of log-normal lengths the 90th
+    percentile is the median's times exp(1.28 sd), and their mean is what is stated.
+    """
+    table = {"method": "ngram", "k": 7, "acceptance": 0.7, "acceptance_spread": stated}
+    fleet, _ = fleet_of(scenario(**table), Expected(500))
+    law = fleet.specs[0].accepted
+    assert law is not None
+    requests, made = np.arange(400), np.ones(400, dtype=np.int64)
+    steps = np.zeros(400)
+    while (made < 1500).any():
+        steps += made < 1500
+        made += law.tokens(requests, made)
+    a_token = steps / 1499
+    assert a_token.mean() == pytest.approx(1.0 / law.mean, rel=0.03)
+    ratio = np.quantile(a_token, 0.9) / np.median(a_token)
+    assert ratio == pytest.approx(np.exp(1.28 * np.hypot(stated, 0.03)), rel=0.06)
