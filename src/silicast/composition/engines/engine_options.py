@@ -82,8 +82,9 @@ EAGER_CAVEAT = (
 )
 OF_SWITCHES = ("cut_rows", "fused_attention")
 """Options of engines whose files state a switch that sets them."""
-_CAPTURED: Mapping[str, Launch] = {"full": "graph", "piecewise": "piecewise", "decode": "graph"}
-_GRAPHS: Mapping[str, Launch] = {**_CAPTURED, "off": "stream"}
+_GRAPHS: Mapping[str, Launch] = {
+    "full": "graph", "piecewise": "piecewise", "decode": "graph", "off": "stream",
+}  # fmt: skip
 
 
 def with_options(engine: Engine, options: Mapping[str, Any]) -> Engine:

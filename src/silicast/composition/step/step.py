@@ -116,18 +116,6 @@ class StepTimes:
             clock_hz=self.clock_hz if device is None else top_hz(device),
         )
 
-    def stage_s(self, graph: StageGraph, direction: str = "forward") -> tuple[F64, F64]:
-        """Device time of each pipeline stage in one direction, and the part of it that sends
-        results to the next stage; shape (stages, n) each.
-        """
-        work, sends = (np.zeros((graph.stages, self.exposed_s.shape[1])) for _ in range(2))
-        for row, node in zip(self.exposed_s, graph.nodes, strict=True):
-            if node.direction == direction:
-                work[node.stage] += row
-                if node.sends:
-                    sends[node.stage] += row
-        return work, sends
-
 
 @final
 class StepModel:
