@@ -22,17 +22,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lab.scorecard.figures import rank_correlation
 from lab.scorecard.suite import data_folder
 from lab.scorecard.tables import read_arrow
 from lab.scorecard.tuning_rows import SIZES, gate_up, swept_problems
-from lab.scorecard.tuning_scores import (
-    SPLITS,
-    Choice,
-    choices,
-    default_gains,
-    grouped_gains,
-    rank_correlation,
-)
+from lab.scorecard.tuning_scores import SPLITS, Choice, choices, default_gains, grouped_gains
 from silicast.core.dtypes import recipe_for
 from silicast.hardware.catalog import find_device
 from silicast.learning.configuration_ranking import ranked, shipped_ranker

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from lab.scorecard import tuning_held_out
 from lab.scorecard.tuning_rows import Swept, sglang_rule
 from silicast.core.dtypes import recipe_for
-from silicast.core.numerics import F64
 from silicast.kernels.products.candidates import SWEEP, grid, grid_tiles, legal
 from silicast.kernels.products.tile_times import TileSteps, steps_of, tile_constants
 from silicast.learning.configuration_ranking import (
@@ -188,9 +187,3 @@ def _without(
 
 def _log_gain(one: Choice) -> float:
     return math.log((one.problem.default_s or np.nan) / one.chosen_s)
-
-
-def rank_correlation(a: F64, b: F64) -> float:
-    """Spearman's."""
-    ranks = [np.argsort(np.argsort(x, kind="stable"), kind="stable") for x in (a, b)]
-    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])

@@ -20,14 +20,10 @@ from silicast.workload.models.counting import (
 )
 from silicast.workload.models.model import MLA, LayerSizes, ModelConfig, MoE
 from silicast.workload.models.precision import Precision
-from silicast.workload.transformers.decoder import (
-    bind_graph,
-    build_graph,
-    stage_graphs,
-    step_symbols,
-)
+from silicast.workload.transformers.decoder import bind_graph, build_graph, step_symbols
 from silicast.workload.transformers.plan import Plan, shard_of, stage_bounds
 from tests.sampling import examples
+from tests.stages import stage_graphs
 
 FEW = examples(150, suppress_health_check=[HealthCheck.too_slow])
 MANY = examples(3_000, suppress_health_check=list(HealthCheck))

@@ -33,6 +33,7 @@ from silicast.workload.models.precision import Precision
 from silicast.workload.training.backward import Training
 from silicast.workload.transformers.plan import Plan
 from tests.sampling import examples
+from tests.stages import stage_s
 
 FEW = examples(20)
 
@@ -90,7 +91,7 @@ def check_times(graph: StageGraph, times: StepTimes) -> None:
     np.testing.assert_allclose(times.total_s, total, rtol=1e-12)
     whole = np.zeros_like(times.device_s)
     for direction in DIRECTIONS:
-        work, sends = times.stage_s(graph, direction)
+        work, sends = stage_s(times, graph, direction)
         assert work.shape == sends.shape == (graph.stages, len(times.device_s))
         assert (sends <= work).all()
         whole += work.sum(axis=0)
@@ -317,7 +318,7 @@ def test_pipelines_run_forward_and_backward_and_send_once_a_cut(
         outside = {node.block: node.stage for node in ran if not node.sends}
         ends = "" if way == 1 else "_backward"
         assert (outside["embedding" + ends], outside["head" + ends]) == (0, stages - 1)
-        work, sends = framework_pass.times.stage_s(graph, direction)
+        work, sends = stage_s(framework_pass.times, graph, direction)
         assert (work[:, 0] > 0.0).all()
         assert [bool(each > 0.0) for each in sends[:, 0]] == [n in senders for n in range(stages)]
         assert crossed(graph, direction, way) == crossed(graph, "forward", 1)

@@ -21,6 +21,7 @@ from silicast.hardware.catalog import find_device
 from silicast.workload.models.lookup import find_model
 from silicast.workload.transformers.plan import Plan
 from tests.sampling import examples
+from tests.stages import stage_s
 
 Case = tuple[str, str, str, tuple[tuple[str, int], ...]]
 CASES: tuple[Case, ...] = (
@@ -59,13 +60,13 @@ def errors(case: Case, count: int, seed: int) -> list[float]:
         states = [random_state(rng) for _ in range(min(count, 200))]
         batch = joined(states)
         times = model.steps(batch)
-        work, _ = times.stage_s(model.graph)
+        work, _ = stage_s(times, model.graph)
         for row, (prefill, cached) in enumerate(states):
             price, hz = result.price(prefill, cached), model.held_clock(times, batch, row)
             stages, waits = work[:, row], float(times.waited_s[row])
             if hz < boost:
                 slow = model.steps(batch.chosen(np.array([row])), hz)
-                stages, waits = slow.stage_s(model.graph)[0][:, 0], float(slow.waited_s[0])
+                stages, waits = stage_s(slow, model.graph)[0][:, 0], float(slow.waited_s[0])
             whole = float(stages.sum()) + waits
             parts = np.abs(np.array(price.stages_s) - stages).max()
             off.append(

@@ -28,6 +28,7 @@ from silicast.accelerator.design.technology import (
     voltage_energy_factor,
 )
 from silicast.core.errors import SilicastError
+from silicast.core.prediction import Z90
 
 DEFECTS = st.floats(1e-6, 20.0)
 NODES = st.sampled_from([5.0, 7.0, 16.0, 28.0, 45.0, 65.0])
@@ -140,5 +141,5 @@ def test_the_interval_between_nodes_is_the_spread_of_the_table_s_operations(kind
     mean, spread = statistics.mean(exponents), statistics.stdev(exponents)
     factor = node_energy_factor(kind, coarse, fine)  # type: ignore[arg-type]
     assert factor.estimate == pytest.approx(math.exp(-mean * steps))
-    assert factor.p05 == pytest.approx(math.exp(-(mean + 1.645 * spread) * steps), rel=1e-6)
-    assert factor.p95 == pytest.approx(math.exp(-max(mean - 1.645 * spread, 0.0) * steps), rel=1e-6)
+    assert factor.p05 == pytest.approx(math.exp(-(mean + Z90 * spread) * steps), rel=1e-6)
+    assert factor.p95 == pytest.approx(math.exp(-max(mean - Z90 * spread, 0.0) * steps), rel=1e-6)

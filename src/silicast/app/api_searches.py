@@ -165,15 +165,11 @@ def recommend(
     >>> answer.why["recommendation"]["best"]["plan"]
     'tp 1 x 1'
     """
-    from silicast.app.flags import flags_of
+    given = {**locals(), **as_flags(trace, price)}
     from silicast.app.recommending import names_of, recommend_scenario
-    from silicast.app.serve_flags import ServeFlags
 
-    given = dict(locals())
     refuse_unknown(recommend, fields)
-    chosen_among = {"engine": None, "dtype": None}
-    requested = flags_of(ServeFlags, {**given, **as_flags(trace, price), **chosen_among})
     scenario = recommend_scenario(
-        requested, gpus, names_of(engine, "engine"), names_of(dtype, "dtype"), vary
+        given, gpus, names_of(engine, "engine"), names_of(dtype, "dtype"), vary
     )
     return predict({**scenario, **fields})

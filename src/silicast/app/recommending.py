@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from silicast.app.flags import flags_of
 from silicast.app.serve_flags import ServeFlags, serving_scenario
 from silicast.app.slo_flag import EXAMPLE, FLAG
 from silicast.core.errors import SilicastError
@@ -14,7 +15,7 @@ VARY = "--vary"
 
 
 def recommend_scenario(
-    serve_flags: ServeFlags,
+    given: Mapping[str, Any],
     gpus: int,
     engines: list[str],
     dtypes: list[str],
@@ -23,7 +24,7 @@ def recommend_scenario(
     """A scenario of task ``plan`` with a traffic.
 
     Args:
-        serve_flags: what serves which requests, without engine and format.
+        given: arguments that say what serves which requests; engine and format are not read.
         gpus: the most devices.
         engines, dtypes: to choose among; one is stated, () = the default.
         varied: field of a scenario of task serving -> its values to choose among.
@@ -31,10 +32,11 @@ def recommend_scenario(
     Raises:
         SilicastError: no objective, or flags that contradict each other.
 
-    >>> asked = ServeFlags(model="Llama-3.1-8B", device="h100", slo="ttft_p99=1s", rate=20.0)
+    >>> asked = {"model": "Llama-3.1-8B", "device": "h100", "slo": "ttft_p99=1s", "rate": 20.0}
     >>> recommend_scenario(asked, 8, ["vllm", "sglang"], [])["workload"]["search"]
     {'vary': {'engine.name': ['vllm', 'sglang']}}
     """
+    serve_flags = flags_of(ServeFlags, {**given, "engine": None, "dtype": None})
     if serve_flags.slo is None:
         raise SilicastError("says what must be kept: give it", field=FLAG, hint=EXAMPLE)
     if gpus < 1:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import NotJsonError, SilicastError
 from silicast.core.files import read_text
 from silicast.core.plain_data import check_tree, with_whole_numbers
 
@@ -169,7 +169,7 @@ def _wrong_json(error: Exception, text: bytes | str, kind: Any) -> SilicastError
     told = (
         f"{word[0].decode()} is no number of JSON ({position[0]})" if word and position else error
     )
-    return SilicastError(f"not valid JSON: {told}")
+    return NotJsonError(f"not valid JSON: {told}")
 
 
 def _explained(

@@ -60,6 +60,10 @@ class UnknownFieldError(SilicastError):
     """A field that its table does not have."""
 
 
+class NotJsonError(SilicastError):
+    """A text that ends early or is no JSON."""
+
+
 def unknown_name(message: str, field: str = "", hint: str = "", *, file: str = "") -> SilicastError:
     """A name that is none of those known."""
     return SilicastError(message, kind="unknown_name", field=field, hint=hint, file=file)

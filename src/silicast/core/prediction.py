@@ -18,7 +18,8 @@ Domain = Literal["in", "near", "out"]
 TIERS: tuple[Tier, ...] = ("bound", "analytic", "cross-device", "scaled", "calibrated")
 DOMAINS: tuple[Domain, ...] = ("in", "near", "out")
 
-Z90 = 1.6448536269514722  # two-sided 90 % interval of a normal error
+Z90 = 1.6448536269514722
+"""Standard deviations within which a normal error lies with 90 %, or below which with 95 %."""
 PICOSECONDS = 1_000_000_000_000
 
 

@@ -38,13 +38,8 @@ def dominated(values: F64) -> NDArray[np.bool_]:
     >>> dominated(np.array([[1.0], [1.0], [2.0]])).tolist()
     [False, False, True]
     """
-    dominated = np.zeros(len(values), dtype=bool)
-    for start in range(0, len(values), 256):
-        part = values[start : start + 256]
-        no_more = (values[:, None, :] <= part[None]).all(axis=2)
-        less = (values[:, None, :] < part[None]).any(axis=2)
-        dominated[start : start + 256] = (no_more & less).any(axis=0)
-    return dominated
+    distinct, which = np.unique(values, axis=0, return_inverse=True)
+    return np.asarray(~front(distinct)[which.reshape(-1)])
 
 
 def crowding(values: F64) -> F64:

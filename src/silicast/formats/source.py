@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, final
 
 from silicast.core.decode import decode_json
-from silicast.core.errors import ErrorKind, SilicastError
+from silicast.core.errors import ErrorKind, NotJsonError, SilicastError
 from silicast.core.files import opened_file, read_at_most, read_errors, regular_status, size_text
 from silicast.core.plain_data import check_tree
 from silicast.formats.yaml_file import parse_yaml
@@ -186,8 +186,7 @@ class Source:
         try:
             return decode_json(text, kind, page="docs/how-to/import-measurements.md")
         except SilicastError as error:
-            is_cut = error.message.startswith("not valid JSON")
-            hint = f"{CUT_OFF}; {error.hint}" if is_cut else error.hint
+            hint = f"{CUT_OFF}; {error.hint}" if isinstance(error, NotJsonError) else error.hint
             raise self.error(error.message, error.field or where, hint, kind=error.kind) from None
 
     def objects(self) -> list[tuple[int, dict[str, Any]]]:

@@ -314,26 +314,6 @@ def cluster_of(
     )  # fmt: skip
 
 
-def leaf_pod(
-    ports: int, gpus_per_node: int, *, rails: bool = True, oversubscription: float = 1.0
-) -> int:
-    """Devices that the leaf switches of a fat tree join at full rate: the ``pod`` of a cluster.
-
-    On rails each place in a node has a leaf of its own, which joins this place of as many nodes as
-    it has ports down; messages to another place go through NVLink first. Else a leaf joins all
-    adapters of a few nodes.
-
-    Args:
-        ports: of a leaf switch; ``oversubscription`` times as many lead down as up.
-
-    >>> leaf_pod(64, 8), leaf_pod(64, 8, rails=False)
-    (256, 32)
-    """
-    down = int(ports * oversubscription / (1.0 + oversubscription))
-    nodes = down if rails else down // gpus_per_node
-    return max(nodes, 1) * gpus_per_node
-
-
 def _system(device: Device, wanted: str) -> tuple[str, SystemEntry, tuple[str, ...]]:
     """Name and entry of the system to start from, and what of it is assumed."""
     named = wanted or device.usual_system

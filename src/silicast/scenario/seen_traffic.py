@@ -16,7 +16,7 @@ from silicast.formats.request_logs import read_request_log
 from silicast.serving.traffic.fitting import PIECES, FittedTraffic, fitted_traffic, repeated_tokens
 from silicast.serving.traffic.requests import Requests
 from silicast.serving.traffic.trace_files import read_trace
-from silicast.serving.traffic.trace_rows import TraceRule
+from silicast.serving.traffic.trace_rows import TraceRule, UntimedError
 
 BUSY = 1.5
 """Of the mean rate: a busiest tenth above it makes a steady rate a poor description."""
@@ -57,9 +57,7 @@ def seen_traffic(path: Path, named: str = "", *, skip_bad_rows: bool = False) ->
     rule = TraceRule(skip=skip_bad_rows)
     try:
         traffic, is_timed = read_trace(path, rule, named=named), True
-    except SilicastError as error:
-        if "times" not in error.message:
-            raise
+    except UntimedError:
         traffic, is_timed = read_trace(path, rule, timed=False, named=named), False
     fitted = _fitted(traffic.requests, path, timed=is_timed)
     return SeenTraffic("trace", fitted, (*traffic.remarks, *_remarks(fitted)))

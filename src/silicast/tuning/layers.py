@@ -104,12 +104,7 @@ class TunedLayer:
 
 
 def tuned_layer(
-    layer: ExpertLayer,
-    tokens: int,
-    device: Device,
-    recipe: Recipe,
-    grid_name: str = SWEEP,
-    chosen: ChosenBy | None = None,
+    layer: ExpertLayer, tokens: int, device: Device, recipe: Recipe, chosen: ChosenBy | None = None
 ) -> TunedLayer:
     """Ranks the configurations of a layer by what both products together are likely to gain.
 
@@ -120,7 +115,7 @@ def tuned_layer(
         SilicastError: the device does not multiply the format, or its blocks are not modelled.
     """
     first, second = layer.products(tokens)
-    both = tuple(ranked(x, device, recipe, grid_name=grid_name) for x in (first, second))
+    both = tuple(ranked(x, device, recipe, grid_name=SWEEP) for x in (first, second))
     share = both[0].estimate_s / (both[0].estimate_s + both[1].estimate_s)
     score = share * both[0].log_odds + (1.0 - share) * both[1].log_odds
     if chosen is not None:

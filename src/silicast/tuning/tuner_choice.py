@@ -153,8 +153,8 @@ class TunerChances:
         size: NDArray[np.int64] = np.array(self.sizes[side])[self.chances[side].argmax(axis=0)]
         return size
 
-    def of_tiles(self, sides: Mapping[str, F64], row: int = 0) -> F64:
-        """Chance of each of many tiles in one row, of shape (tiles,).
+    def of_tiles(self, sides: Mapping[str, F64]) -> F64:
+        """Chance of each of many tiles in the first row, of shape (tiles,).
 
         Args:
             sides: sizes of the tiles, by side.
@@ -163,7 +163,7 @@ class TunerChances:
         for side, values in sides.items():
             known = np.array(self.sizes[side], dtype=np.float64)
             position = np.minimum(np.searchsorted(known, values), len(known) - 1)
-            chance = self.chances[side][:, row].take(position)
+            chance = self.chances[side][:, 0].take(position)
             total = total * np.where(known.take(position) == values, chance, LEAST_CHANCE)
         return np.maximum(total, LEAST_CHANCE)
 

@@ -118,6 +118,29 @@ def test_a_batch_is_that_of_infer(compiled: silicast.CompiledDeployment) -> None
     assert batch["memory_gb"] == whole.memory_gb
 
 
+@pytest.mark.parametrize(
+    ("fields", "lengths"),
+    [
+        ({}, {"batch": 8, "input_len": 64, "output_len": 4, "cached_len": 30_000}),
+        ({}, {"batch": 64, "input_len": 16, "output_len": 3001}),
+        (
+            {"model": "DeepSeek-V2-Lite", "parallel": {"attention_dp": 2, "ep": 2}},
+            {"input_lens": [900] * 4, "output_len": 3},
+        ),
+    ],
+)
+def test_a_batch_with_a_cache_long_outputs_or_other_groups_is_that_of_infer(
+    fields: dict[str, Any], lengths: dict[str, Any]
+) -> None:
+    """Prompts that see what is cached; a middle step far behind the first one; experts of tokens of
+    other ranks.
+    """
+    where = {**WHERE, **fields}
+    batch, whole = silicast.deployment(**where).batch(**lengths), silicast.infer(**where, **lengths)
+    for name in ("prefill_ms", "decode_step_ms", "total_ms"):
+        assert batch[name].estimate == pytest.approx(whole.predicted[name].estimate, rel=0.02)
+
+
 def test_a_batch_is_its_prefill_and_its_decode_steps(compiled: silicast.CompiledDeployment) -> None:
     batch = compiled.batch(batch=4, input_len=500, output_len=3)
     decode = [compiled.step([(1, 500 + each)] * 4) * 1e3 for each in (0, 1)]

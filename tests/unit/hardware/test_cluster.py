@@ -13,15 +13,7 @@ from silicast.communication.collective import collective_times
 from silicast.communication.topology import Topology
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_from, device_index, find_device
-from silicast.hardware.cluster import (
-    Cluster,
-    Network,
-    cluster_of,
-    leaf_pod,
-    networks,
-    systems,
-    usual_system,
-)
+from silicast.hardware.cluster import Cluster, Network, cluster_of, networks, systems, usual_system
 from silicast.hardware.device import Link
 from silicast.hardware.host import Host, host_of, host_of_system, hosts
 from tests.unit.hardware.tables import table
@@ -286,10 +278,3 @@ def test_a_device_file_can_name_its_system() -> None:
         cluster_of(lost)
     assert caught.value.field == "device.usual_system"
     assert "dgx-h100" in caught.value.hint
-
-
-def test_a_leaf_switch_on_rails_joins_more_nodes() -> None:
-    assert leaf_pod(64, 8) == cluster_of(find_device("H100"), system="dgx-h100-superpod").pod
-    assert leaf_pod(64, 8, rails=False) == 32  # four nodes of eight
-    assert leaf_pod(64, 8, oversubscription=3.0) == 8 * 48
-    assert leaf_pod(4, 8, rails=False) == 8  # a node is never split

@@ -20,12 +20,9 @@ from silicast.accelerator.design.architecture import Architecture, FanOut, Memor
 from silicast.core.catalog import CATALOG
 from silicast.core.decode import Strict, read_toml
 from silicast.core.errors import SilicastError
-from silicast.core.prediction import Quantity
+from silicast.core.prediction import Z90, Quantity
 
 Kind = Literal["logic", "sram"]
-
-Z_90 = 1.645
-"""Standard deviations of a normal distribution that 90 % lie within."""
 
 CLASSICAL = 3.0
 """Exponent of energy over feature size while voltage shrank with it (Dennard et al., 1974)."""
@@ -140,7 +137,7 @@ def node_energy_factor(kind: Kind, from_nm: float, to_nm: float) -> Quantity:
     inside = math.log(_within(to_nm, fine, coarse) / _within(from_nm, fine, coarse))
     beyond = math.log(to_nm / from_nm) - inside
     ends = []
-    for steep, flat in ((mean + Z_90 * spread, CLASSICAL), (max(0.0, mean - Z_90 * spread), 0.0)):
+    for steep, flat in ((mean + Z90 * spread, CLASSICAL), (max(0.0, mean - Z90 * spread), 0.0)):
         ends.append(math.exp(steep * inside + flat * beyond))
     estimate = math.exp(mean * (inside + beyond))
     return Quantity(estimate, min(*ends, estimate), max(*ends, estimate))

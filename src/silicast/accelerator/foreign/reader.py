@@ -113,7 +113,7 @@ def read_hardware(path: Path, format_: str = "") -> Hardware:
     return hardware
 
 
-def read_workload(path: Path, format_: str = "") -> Workload:
+def read_workload(path: Path) -> Workload:
     """The layers of another tool's file.
 
     Raises:
@@ -121,7 +121,7 @@ def read_workload(path: Path, format_: str = "") -> Workload:
     """
     if not path.exists():
         raise SilicastError("there is no such file", kind="io", file=str(path))
-    workload = _reader(path, format_, hardware=False).workload(path)
+    workload = _reader(path, "", hardware=False).workload(path)
     if not workload.layers:
         raise SilicastError("holds no layer that multiplies", file=str(path))
     return workload

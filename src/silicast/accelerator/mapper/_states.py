@@ -79,10 +79,10 @@ class States:
         )
 
 
-def undominated(keys: I64, costs: F64, surely: F64 | None = None, rounds: int = 6) -> I64:
+def undominated(keys: I64, costs: F64, surely: F64 | None = None) -> I64:
     """Rows that no other row of the same key beats in every cost.
 
-    Rows that ``rounds`` comparisons with the best of their key leave undecided are kept.
+    Rows that six comparisons with the best of their key leave undecided are kept.
 
     Args:
         keys: (n,).
@@ -97,7 +97,7 @@ def undominated(keys: I64, costs: F64, surely: F64 | None = None, rounds: int = 
     upper = costs if surely is None else surely[:, order]
     remaining: list[I64] = []
     left = np.arange(len(order))
-    for _ in range(rounds):
+    for _ in range(6):
         if not len(left):
             break
         group = keys[left]

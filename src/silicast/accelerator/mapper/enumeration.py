@@ -183,12 +183,12 @@ class CountedMappings:
 
 
 def counted_mappings(
-    einsum: Einsum, family: DesignFamily, constraints: Constraints, most: int = MOST
+    einsum: Einsum, family: DesignFamily, constraints: Constraints
 ) -> CountedMappings:
     """Counts the mappings of a family of designs.
 
     Raises:
-        SilicastError: contradictory constraints, or more than ``most`` mappings.
+        SilicastError: contradictory constraints, or more than :data:`MOST` mappings.
 
     >>> from silicast.accelerator.design.architecture import Compute, Memory
     >>> from silicast.accelerator.counting.einsum import matmul
@@ -212,9 +212,9 @@ def counted_mappings(
     orders = list(_orders(einsum, largest, constraints, factors))
     patterns = list(keep_patterns(einsum, largest, constraints.homes))
     total = factors.shape[2] * len(orders) * len(patterns)
-    if total > most:
+    if total > MOST:
         raise SilicastError(
-            f"{einsum.name} has {total:,} mappings, more than {most:,}",
+            f"{einsum.name} has {total:,} mappings, more than {MOST:,}",
             kind="limit",
             field="evaluation.mappings",
             hint='search them instead: mappings = "search"',

@@ -6,32 +6,17 @@ import math
 from collections.abc import Mapping
 from typing import Any, final
 
-from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.counting.mapping import Loop, LoopNest
-from silicast.accelerator.design.architecture import Architecture, FanOut, Memory
-from silicast.accelerator.timeloop.components import Component
+from silicast.accelerator.design.architecture import FanOut, Memory
 from silicast.accelerator.timeloop.loops import REST, axes_of, split_axes, split_of
-from silicast.accelerator.timeloop.targets import KEEPS, Targets
+from silicast.accelerator.timeloop.targets import KEEPS, EntryReader
 from silicast.core.errors import SilicastError, unsupported
 from silicast.formats.fields import Fields
 
 
 @final
-class MappingReader:
+class MappingReader(EntryReader[list[Loop]]):
     """Reads one mapping of an einsum on an architecture."""
-
-    def __init__(
-        self,
-        einsum: Einsum,
-        architecture: Architecture,
-        components: Mapping[str, Component],
-        file: str,
-    ) -> None:
-        self.einsum = einsum
-        self.architecture = architecture
-        self.targets = Targets(einsum, architecture, components, file)
-        self.file = file
-        self.loops: dict[tuple[str, str], list[Loop]] = {}
 
     def read(self, content: Fields) -> LoopNest:
         """The loop nest.

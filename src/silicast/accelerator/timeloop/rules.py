@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, final
 
-from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.design.architecture import Architecture, FanOut, Memory
 from silicast.accelerator.mapper.constraints import Constraints, SlotRule
-from silicast.accelerator.timeloop.components import Component
 from silicast.accelerator.timeloop.loops import REST, axes_of, split_axes, split_of
-from silicast.accelerator.timeloop.targets import KEEPS, MemoryTargets, Targets
+from silicast.accelerator.timeloop.targets import KEEPS, EntryReader, MemoryTargets
 from silicast.core.errors import SilicastError, unsupported
 from silicast.formats.fields import Fields
 
@@ -19,22 +17,10 @@ SECTIONS = ("architecture_constraints", "mapspace_constraints", "mapspace")
 
 
 @final
-class ConstraintReader:
+class ConstraintReader(EntryReader[tuple[str, dict[str, Any]]]):
     """Reads all entries of a description, then says what they mean together."""
 
-    def __init__(
-        self,
-        einsum: Einsum,
-        architecture: Architecture,
-        components: Mapping[str, Component],
-        file: str,
-    ) -> None:
-        self.einsum = einsum
-        self.architecture = architecture
-        self.targets = Targets(einsum, architecture, components, file)
-        self.file = file
-        self.loops: dict[tuple[str, str], tuple[str, dict[str, Any]]] = {}
-        self.least_utilisation = 0.0
+    least_utilisation = 0.0
 
     def read(self, content: Fields) -> tuple[Architecture, Constraints]:
         """The architecture with what each memory keeps, and the rules for its slots.

@@ -5,7 +5,7 @@ tensors that it keeps.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, final
+from typing import Any, Generic, TypeVar, final
 
 from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.design.architecture import Architecture, FanOut, Memory
@@ -39,6 +39,9 @@ class MemoryTargets:
         both = [tensor for tensor in self.keep if tensor in self.bypass]
         if both:
             raise entry.error(f"{both[0]} is kept and bypassed", "", "take it out of one of them")
+
+
+L = TypeVar("L")
 
 
 @final
@@ -124,3 +127,27 @@ class Targets:
                 raise SilicastError(
                     f"{name} {why}, found {dim}={bound}", field=f"{where}.factors", file=self.file
                 )
+
+
+class EntryReader(Generic[L]):
+    """Reads entries of a file about one einsum on an architecture.
+
+    Args:
+        components: of the architecture, by name.
+
+    Attributes:
+        loops: what an entry says of them, by target and type.
+    """
+
+    def __init__(
+        self,
+        einsum: Einsum,
+        architecture: Architecture,
+        components: Mapping[str, Component],
+        file: str,
+    ) -> None:
+        self.einsum = einsum
+        self.architecture = architecture
+        self.targets = Targets(einsum, architecture, components, file)
+        self.file = file
+        self.loops: dict[tuple[str, str], L] = {}

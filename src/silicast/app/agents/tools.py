@@ -26,8 +26,6 @@ ABSTAINED = (
     "outside measured ground: no number is stated; the interval would be a guess. Ask with "
     "accept_unmeasured=true for the estimate and its wide interval, or measure and calibrate"
 )
-MOST_PARTS = 12
-DEEPEST = 3
 
 
 def reply_of(scenario: Tree) -> Reply:
@@ -86,18 +84,6 @@ def sources(why: Mapping[str, Any]) -> str:
     words = [named] if isinstance(named, str) else [str(each) for each in named]
     words += [f"silicast {__version__}, constants {shipped_hash()}"]
     return "; ".join(words[-5:])
-
-
-def parts(tree: Mapping[str, Any], depth: int = DEEPEST) -> Tree:
-    """The largest parts of a tree of times, some levels deep."""
-    names = ("name", "exposed_ms", "share", "bound_by", "also_bound_by", "of_bound", "count")
-    told = {name: tree[name] for name in names if name in tree}
-    inner = sorted(
-        tree.get("parts", ()), key=lambda part: part.get("exposed_ms", 0.0), reverse=True
-    )
-    if depth > 0 and inner:
-        told["parts"] = [parts(part, sum((depth, -1))) for part in inner[:MOST_PARTS]]
-    return told
 
 
 MOST_NAMES = 10
@@ -241,11 +227,15 @@ def explain(scenario: dict[str, Any]) -> dict[str, Any]:
     Args:
         scenario: as of predict.
     """
+    from silicast.report.reasons.why import largest_parts
+
     reply = reply_of(scenario)
     told = stated(reply)
     if isinstance(reply, Answer):
         why = reply.why
-        told["time"] = [parts(part) for part in why.get("parts", ())] or [parts(why)]
+        told["time"] = [largest_parts(part) for part in why.get("parts", ())] or [
+            largest_parts(why)
+        ]
         told |= {name: why[name] for name in STATED if name in why}
     return told
 

@@ -14,7 +14,6 @@ from silicast.app.flags import Calibrations, Count, Json, Strict
 from silicast.app.predict import predicted, print_reply, with_calibrations
 from silicast.app.price_flag import price_of, with_price_line
 from silicast.app.recommending import names_of, recommend_scenario, varied_fields
-from silicast.app.serve_flags import ServeFlags
 from silicast.core.errors import SilicastError
 
 
@@ -63,28 +62,11 @@ def recommend(
             commas; left out, shell.
         checkpoint: repository or path of the weights for them; left out, the name of the model.
     """
+    given, varied = dict(locals()), varied_fields(vary or [])
     from silicast.report.tasks.recommendation import recommendation_report
 
-    serve_flags = ServeFlags(
-        model=model,
-        device=device,
-        rate=rate,
-        trace=trace,
-        input_len=input_len,
-        output_len=output_len,
-        range_ratio=range_ratio,
-        slo=slo,
-        kv_dtype=kv_dtype,
-        seed=seed,
-        price=price,
-        price_where=price_where,
-    )
     scenario = recommend_scenario(
-        serve_flags,
-        gpus,
-        names_of(engine, "--engine"),
-        names_of(dtype, "--dtype"),
-        varied_fields(vary or []),
+        given, gpus, names_of(engine, "--engine"), names_of(dtype, "--dtype"), varied
     )
     scenario = with_calibrations(scenario, calibration)
     targets = targets_of(target)

@@ -74,18 +74,4 @@ class CollectiveAlgorithm(ABC):
 _KNOWN: Registry[CollectiveAlgorithm] = Registry(
     "silicast.communication.algorithms", "collective algorithm", "algorithm"
 )
-register = _KNOWN.register
-
-
-def algorithms() -> Mapping[str, CollectiveAlgorithm]:
-    """All algorithms by name."""
-    return _KNOWN.all()
-
-
-def algorithm(name: str) -> CollectiveAlgorithm:
-    """The algorithm called ``name``.
-
-    Raises:
-        SilicastError: there is none of that name.
-    """
-    return _KNOWN.named(name)
+register, algorithms, algorithm = _KNOWN.register, _KNOWN.all, _KNOWN.named

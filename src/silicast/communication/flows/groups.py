@@ -28,13 +28,8 @@ from silicast.core.errors import SilicastError, unsupported
 from silicast.core.numerics import I64
 
 
-def fabric_of(
-    topology: Topology, *, node_latency_s: float = 0.0, network_latency_s: float = 0.0
-) -> ProductFabric:
-    """Devices in nodes, nodes on rails, with datasheet bandwidths and the latencies given.
-
-    Args:
-        node_latency_s, network_latency_s: of one link, two of which lead over a switch.
+def fabric_of(topology: Topology) -> ProductFabric:
+    """Devices in nodes, nodes on rails, with datasheet bandwidths and no latency.
 
     Raises:
         SilicastError: nodes that are not full, or links that are neither a switch's nor a mesh's.
@@ -53,9 +48,9 @@ def fabric_of(
             f"{topology.gpus} devices in nodes of {local}", "gpus", "a multiple of a node's"
         )
     if topology.fabric in {"mesh", "bridge"}:
-        inside = FabricDimension("full", local, topology.peer_rate, node_latency_s)
+        inside = FabricDimension("full", local, topology.peer_rate)
     elif topology.fabric in {"switch", "pcie", "host"}:
-        inside = FabricDimension("switch", local, topology.rate, node_latency_s)
+        inside = FabricDimension("switch", local, topology.rate)
     else:
         raise unsupported(
             f"links of a {topology.fabric}", "topology", "describe them as a product or a graph"
@@ -70,9 +65,8 @@ def fabric_of(
             raise unsupported(
                 f"{nodes} nodes in pods of {pod}", "gpus", "a multiple of a pod's devices"
             )
-    return ProductFabric(
-        (inside, FabricDimension("switch", nodes, rate, network_latency_s, pod, over))
-    )
+    network = FabricDimension("switch", nodes, rate, pod=pod, oversubscription=over)
+    return ProductFabric((inside, network))
 
 
 Method = Literal["ring", "tree", "halving_doubling", "direct"]

@@ -80,10 +80,13 @@ EAGER_CAVEAT = (
     "without graphs an engine's own Python runs between kernels; only launches are modelled, "
     "and short steps may take several times as long"
 )
+MOST = 1 << 40
+"""Of a number without an upper limit."""
 OF_SWITCHES = ("cut_rows", "fused_attention")
 """Options of engines whose files state a switch that sets them."""
-_CAPTURED: Mapping[str, Launch] = {"full": "graph", "piecewise": "piecewise", "decode": "graph"}
-_GRAPHS: Mapping[str, Launch] = {**_CAPTURED, "off": "stream"}
+_GRAPHS: Mapping[str, Launch] = {
+    "full": "graph", "piecewise": "piecewise", "decode": "graph", "off": "stream",
+}  # fmt: skip
 
 
 def with_options(engine: Engine, options: Mapping[str, Any]) -> Engine:
@@ -130,15 +133,15 @@ def _yes_or_no(name: str, value: Any) -> bool:
     return value
 
 
+def _changed(engine: Engine, table: str, **fields: Any) -> Engine:
+    """The engine with other fields of one of its tables."""
+    changed = msgspec.structs.replace(getattr(engine, table), **fields)
+    return msgspec.structs.replace(engine, **{table: changed})
+
+
 def _in_table(name: str, table: str, field: str) -> Callable[[Engine, Any], Engine]:
     """A field of one of the engine's tables: true or false."""
-
-    def change(engine: Engine, value: Any) -> Engine:
-        stated = {field: _yes_or_no(name, value)}
-        changed = msgspec.structs.replace(getattr(engine, table), **stated)
-        return msgspec.structs.replace(engine, **{table: changed})
-
-    return change
+    return lambda engine, value: _changed(engine, table, **{field: _yes_or_no(name, value)})
 
 
 def _cuda_graph(engine: Engine, value: Any) -> Engine:
@@ -167,8 +170,7 @@ def _overlap(engine: Engine, value: Any) -> Engine:
 def _fused_all_reduce(engine: Engine, value: Any) -> Engine:
     if _yes_or_no("fused_all_reduce", value):
         return engine
-    fusion = msgspec.structs.replace(engine.fusion, all_reduce_mb={})
-    return msgspec.structs.replace(engine, fusion=fusion)
+    return _changed(engine, "fusion", all_reduce_mb={})
 
 
 def _custom_all_reduce(engine: Engine, value: Any) -> Engine:
@@ -221,8 +223,7 @@ def _offload(name: str, field: str) -> Callable[[Engine, Any], Engine]:
             )
         count = -1 if every else int(_number(name, stated, least, MOST))
         offload = msgspec.structs.replace(engine.memory.offload, **{field: count})
-        memory = msgspec.structs.replace(engine.memory, offload=offload)
-        return msgspec.structs.replace(engine, memory=memory)
+        return _changed(engine, "memory", offload=offload)
 
     return change
 
@@ -238,30 +239,27 @@ def _cpu_offload_gb(engine: Engine, value: Any) -> Engine:
 
 def _served(engine: Engine, name: str, **fields: Any) -> Engine:
     """Fields of the serving table, which no board changes any more."""
-    table = _serving(name, engine)
     cleared = {each: 0 for each in fields if each in BoardTable.__struct_fields__}
-    boards = [msgspec.structs.replace(board, **cleared) for board in table.boards]
-    table = msgspec.structs.replace(table, **({"boards": boards} | fields))
-    return msgspec.structs.replace(engine, serving=table)
+    boards = [msgspec.structs.replace(board, **cleared) for board in _serving(name, engine).boards]
+    return _changed(engine, "serving", **({"boards": boards} | fields))
 
 
-def _max_num_seqs(engine: Engine, value: Any) -> Engine:
-    most = int(_number("max_num_seqs", value, 1, MOST))
-    return _served(engine, "max_num_seqs", max_sequences=most)
+def _count(name: str, field: str, most: int = MOST) -> Callable[[Engine, Any], Engine]:
+    """A field of the serving table: a whole number of at least 1."""
+
+    def change(engine: Engine, value: Any) -> Engine:
+        return _served(engine, name, **{field: int(_number(name, value, 1, most))})
+
+    return change
 
 
 def _cuda_graph_max_bs(engine: Engine, value: Any) -> Engine:
     name = "cuda_graph_max_bs"
-    most, table = int(_number(name, value, 1, MOST)), _serving(name, engine)
+    most = int(_number(name, value, 1, MOST))
     sizes = engine.launch.graph_batch_sizes
     larger = range(max(sizes, default=0) + 32, most, 32)
     captured = [*(size for size in (*sizes, *larger) if size < most), most]
-    boards = [msgspec.structs.replace(board, graph_rows=most) for board in table.boards]
-    return msgspec.structs.replace(
-        engine,
-        launch=msgspec.structs.replace(engine.launch, graph_batch_sizes=captured),
-        serving=msgspec.structs.replace(table, boards=boards),
-    )
+    return _captured(engine, name, captured, most)
 
 
 def _cudagraph_capture_sizes(engine: Engine, value: Any) -> Engine:
@@ -273,37 +271,32 @@ def _cudagraph_capture_sizes(engine: Engine, value: Any) -> Engine:
             hint="as [1, 2, 4, 8]; cuda_graph = off captures none",
         )
     sizes = sorted({int(_number(name, each, 1, MOST)) for each in value})
-    boards = [msgspec.structs.replace(each, graph_rows=0) for each in _serving(name, engine).boards]
-    launch = msgspec.structs.replace(engine.launch, graph_batch_sizes=sizes)
-    serving = msgspec.structs.replace(_serving(name, engine), boards=boards)
-    return msgspec.structs.replace(engine, launch=launch, serving=serving)
+    return _captured(engine, name, sizes, 0)
+
+
+def _captured(engine: Engine, name: str, sizes: list[int], most: int) -> Engine:
+    """With graphs of these batch sizes, which boards limit to ``most`` rows (0 = to none)."""
+    table = _serving(name, engine)
+    boards = [msgspec.structs.replace(board, graph_rows=most) for board in table.boards]
+    return _changed(_changed(engine, "serving", boards=boards), "launch", graph_batch_sizes=sizes)
 
 
 def _max_num_batched_tokens(engine: Engine, value: Any) -> Engine:
     name = "max_num_batched_tokens"
     tokens = 0 if value == -1 else int(_number(name, value, 1, MOST))
-    memory = msgspec.structs.replace(engine.memory, prefill_chunk_tokens=tokens)
     engine = _served(engine, name, step_tokens=tokens, launch=None)
-    return msgspec.structs.replace(engine, memory=memory)
+    return _changed(engine, "memory", prefill_chunk_tokens=tokens)
 
 
 def _gpu_memory_utilization(engine: Engine, value: Any) -> Engine:
     name = "gpu_memory_utilization"
     share = _number(name, value, 0.01, 1.0, whole=False)
-    memory = msgspec.structs.replace(engine.memory, usable_fraction=share)
-    engine = _served(engine, name, set_aside=None)
-    return msgspec.structs.replace(engine, memory=memory)
-
-
-def _max_model_len(engine: Engine, value: Any) -> Engine:
-    name = "max_model_len"
-    return _served(engine, name, model_tokens=int(_number(name, value, 1, MOST_TOKENS)))
+    return _changed(_served(engine, name, set_aside=None), "memory", usable_fraction=share)
 
 
 def _max_mamba_cache_size(engine: Engine, value: Any) -> Engine:
-    name = "max_mamba_cache_size"
-    _pool(engine, name)
-    return _served(engine, name, states=int(_number(name, value, 1, MOST)))
+    _pool(engine, "max_mamba_cache_size")
+    return _count("max_mamba_cache_size", "states")(engine, value)
 
 
 def _mamba_full_memory_ratio(engine: Engine, value: Any) -> Engine:
@@ -324,11 +317,6 @@ def _pool(engine: Engine, name: str) -> StatePoolTable:
     return pool
 
 
-def _num_gpu_blocks(engine: Engine, value: Any) -> Engine:
-    blocks = int(_number("num_gpu_blocks", value, 1, MOST))
-    return _served(engine, "num_gpu_blocks", blocks=blocks)
-
-
 def _max_total_tokens(engine: Engine, value: Any) -> Engine:
     tokens = int(_number("max_total_tokens", value, 1, MOST))
     blocks = max(tokens // max(engine.memory.page_tokens, 1), 1)
@@ -338,32 +326,22 @@ def _max_total_tokens(engine: Engine, value: Any) -> Engine:
 def _block_size(engine: Engine, value: Any) -> Engine:
     tokens = int(_number("block_size", value, 1, 1024))
     _serving("block_size", engine)
-    memory = msgspec.structs.replace(engine.memory, page_tokens=tokens)
-    return msgspec.structs.replace(engine, memory=memory)
+    return _changed(engine, "memory", page_tokens=tokens)
 
 
 def _num_redundant_experts(engine: Engine, value: Any) -> Engine:
-    copies = int(_number("num_redundant_experts", value, 0, 1 << 16))
-    return _spread(engine, expert_copies=copies, expert_places=0)
+    copies = int(_number("num_redundant_experts", value, 0, MOST_EXPERTS))
+    return _changed(engine, "parallel", expert_copies=copies, expert_places=0)
 
 
 def _num_slots(engine: Engine, value: Any) -> Engine:
-    return _spread(engine, expert_places=int(_number("num_slots", value, 1, 1 << 16)))
-
-
-def _spread(engine: Engine, **fields: Any) -> Engine:
-    """Fields of the parallel table."""
-    table = msgspec.structs.replace(engine.parallel, **fields)
-    return msgspec.structs.replace(engine, parallel=table)
+    places = int(_number("num_slots", value, 1, MOST_EXPERTS))
+    return _changed(engine, "parallel", expert_places=places)
 
 
 def _training_switch(name: str) -> Callable[[Engine, Any], Engine]:
     """A switch of an engine that trains: true or false."""
-
-    def change(engine: Engine, value: Any) -> Engine:
-        return _trained(engine, name, _yes_or_no(name, value))
-
-    return change
+    return lambda engine, value: _trained(engine, name, _yes_or_no(name, value))
 
 
 def _loss_copies(engine: Engine, value: Any) -> Engine:
@@ -391,7 +369,7 @@ def _one_of(name: str, field: str, values: Mapping[str, Any]) -> Callable[[Engin
         if not isinstance(value, str) or value not in values:
             problem = f"expected one of {', '.join(values)}, found {value!r:.40}"
             raise SilicastError(problem, field=f"engine.options.{name}")
-        return _spread(engine, **{field: values[value]})
+        return _changed(engine, "parallel", **{field: values[value]})
 
     return change
 
@@ -406,9 +384,8 @@ def _compile(engine: Engine, value: Any) -> Engine:
             hint="an engine of kind training; of bare frameworks the compiled one",
         )
     if chosen and not engine.compiles:
-        host = msgspec.structs.replace(engine.host, between_us=0.0)
-        table = msgspec.structs.replace(engine.training, fused_loss=True)
-        return msgspec.structs.replace(engine, compiles=True, host=host, training=table)
+        engine = _changed(engine, "training", fused_loss=True)
+        engine = _changed(engine, "host", between_us=0.0)
     return msgspec.structs.replace(engine, compiles=chosen)
 
 
@@ -424,8 +401,7 @@ def _trained(engine: Engine, name: str, value: Any) -> Engine:
             field=f"engine.options.{name}",
             hint="an engine of kind training",
         )
-    table = msgspec.structs.replace(engine.training, **{name: value})
-    return msgspec.structs.replace(engine, training=table)
+    return _changed(engine, "training", **{name: value})
 
 
 def _policy(engine: Engine, value: Any) -> Engine:
@@ -457,9 +433,9 @@ def _switch(name: str) -> Callable[[Engine, Any], Engine]:
     return change
 
 
-MOST = 1 << 40
 MOST_TOKENS = 1 << 24
 MOST_COPIES = 4
+MOST_EXPERTS = 1 << 16
 
 TRAINING_SWITCHES = (
     *("expandable_segments", "dropout", "fused_loss", "fused_gradient_accumulation"),
@@ -549,13 +525,13 @@ _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
     "cut_rows": _in_table("cut_rows", "parallel", "rows"),
     "policy": _policy,
     "http_server": _http_server,
-    "max_num_seqs": _max_num_seqs,
+    "max_num_seqs": _count("max_num_seqs", "max_sequences"),
     "max_num_batched_tokens": _max_num_batched_tokens,
     "gpu_memory_utilization": _gpu_memory_utilization,
-    "max_model_len": _max_model_len,
+    "max_model_len": _count("max_model_len", "model_tokens", MOST_TOKENS),
     "max_mamba_cache_size": _max_mamba_cache_size,
     "mamba_full_memory_ratio": _mamba_full_memory_ratio,
-    "num_gpu_blocks": _num_gpu_blocks,
+    "num_gpu_blocks": _count("num_gpu_blocks", "blocks"),
     "block_size": _block_size,
     "cpu_offload_gb": _cpu_offload_gb,
     "n_gpu_layers": _offload("n_gpu_layers", "device_layers"),

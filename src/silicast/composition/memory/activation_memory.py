@@ -61,7 +61,7 @@ def fragmentation_bytes(activations: int) -> int:
     return round(activations * load_physics("composition").default["fragmentation_share"])
 
 
-def peak_bytes(program: Executions, input_bytes: int = 0) -> tuple[int, str]:
+def peak_bytes(program: Executions) -> tuple[int, str]:
     """Bytes of the results alive at the worst point, and the name of the operation there.
 
     Args:
@@ -69,10 +69,10 @@ def peak_bytes(program: Executions, input_bytes: int = 0) -> tuple[int, str]:
         input_bytes: of the program's input, alive all along.
     """
     if not len(program.order):
-        return input_bytes, ""
+        return 0, ""
     alive = alive_bytes(program)
     worst = int(alive.argmax())
-    return int(alive[worst]) + input_bytes, program.sequence[worst].node.name
+    return int(alive[worst]), program.sequence[worst].node.name
 
 
 def alive_bytes(program: Executions) -> I64:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
@@ -43,8 +43,6 @@ class ProgramPass:
     Attributes:
         clock_hz: the clock that is held when passes follow each other.
         model, states, times: what was composed: one state.
-        caveats: what a reader must know beside what the composition says.
-        input_bytes: of the program's input, alive all along.
         state_bytes: of gradients, and of what an optimizer keeps.
         weights: bytes of the fullest pipeline stage's weights; 0 = those that the graph states.
     """
@@ -53,8 +51,6 @@ class ProgramPass:
     model: StepModel
     states: BatchStates
     times: StepTimes
-    caveats: tuple[str, ...] = ()
-    input_bytes: int = 0
     state_bytes: tuple[int, int] = (0, 0)
     weights: int = 0
 
@@ -79,14 +75,13 @@ class ProgramPass:
     def total(self) -> Prediction:
         """With what the host does between two passes."""
         part = self._breakdown.part("e2e", host="between_passes")
-        return self._breakdown.prediction(part, caveats=self.caveats)
+        return self._breakdown.prediction(part)
 
     @cached_property
     def directions(self) -> Mapping[Direction, Prediction]:
         """The predictions of :attr:`parts`."""
         return {
-            way: self._breakdown.prediction(part, direction=way, caveats=self.caveats)
-            for way, part in self.parts.items()
+            way: self._breakdown.prediction(part, direction=way) for way, part in self.parts.items()
         }
 
     def with_predictions(
@@ -125,7 +120,7 @@ class ProgramPass:
     def memory(self) -> ProgramMemory:
         """On the device of the fullest pipeline stage, at the worst point of the pass."""
         machine, graph = self.model.machine, self.model.graph
-        activations, worst = max(peak_bytes(each, self.input_bytes) for each in graph.of_stages)
+        activations, worst = max(peak_bytes(each) for each in graph.of_stages)
         return ProgramMemory(
             weights=self.weights or parameter_bytes_of(graph.graph),
             activations=activations,
@@ -138,30 +133,20 @@ class ProgramPass:
 
 
 def predict_program(
-    machine: Machine,
-    graph: Graph,
-    *,
-    caveats: Sequence[str] = (),
-    input_bytes: int = 0,
-    state_bytes: tuple[int, int] = (0, 0),
+    machine: Machine, graph: Graph, *, state_bytes: tuple[int, int] = (0, 0)
 ) -> ProgramPass:
     """Predicts one pass of a program on one device.
 
     Args:
         graph: sizes are integers, or lengths of sequences.
-        caveats: what a reader must know of the program.
-        input_bytes, state_bytes: see :class:`ProgramPass`.
+        state_bytes: see :class:`ProgramPass`.
 
     Raises:
         SilicastError: an operation has no kernel model on the device, or sizes that its model does
             not take; names the node.
     """
     return predict_pass(
-        program_model(machine, graph),
-        BatchStates.prefill([1]),
-        caveats=caveats,
-        input_bytes=input_bytes,
-        state_bytes=state_bytes,
+        program_model(machine, graph), BatchStates.prefill([1]), state_bytes=state_bytes
     )
 
 
@@ -186,18 +171,13 @@ def program_model(machine: Machine, graph: Graph) -> StepModel:
 
 
 def predict_pass(
-    model: StepModel,
-    states: BatchStates,
-    *,
-    caveats: Sequence[str] = (),
-    input_bytes: int = 0,
-    state_bytes: tuple[int, int] = (0, 0),
+    model: StepModel, states: BatchStates, *, state_bytes: tuple[int, int] = (0, 0)
 ) -> ProgramPass:
     """Predicts one pass of a compiled graph.
 
     Args:
         states: one state, for sizes that are symbols.
-        caveats, input_bytes, state_bytes: see :func:`predict_program`.
+        state_bytes: see :class:`ProgramPass`.
 
     Raises:
         SilicastError: a node lacks a size.
@@ -211,13 +191,7 @@ def predict_pass(
     hz = model.held_clock(times, states, 0)
     times = model.at_clock(times, states, hz, np.zeros(1, dtype=np.int64))
     return ProgramPass(
-        clock_hz=hz,
-        model=model,
-        states=states,
-        times=times,
-        caveats=tuple(caveats),
-        input_bytes=input_bytes,
-        state_bytes=state_bytes,
+        clock_hz=hz, model=model, states=states, times=times, state_bytes=state_bytes
     )
 
 

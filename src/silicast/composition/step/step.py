@@ -144,18 +144,6 @@ class StepTimes:
         states = np.array([each.part_of[1] for each in several])
         return np.ascontiguousarray(np.moveaxis(np.take(table(whole), states, axis=-1), -2, 0))
 
-    def stage_s(self, graph: StageGraph, direction: str = "forward") -> tuple[F64, F64]:
-        """Device time of each pipeline stage in one direction, and the part of it that sends
-        results to the next stage; shape (stages, n) each.
-        """
-        work, sends = (np.zeros((graph.stages, self.exposed_s.shape[1])) for _ in range(2))
-        for row, node in zip(self.exposed_s, graph.nodes, strict=True):
-            if node.direction == direction:
-                work[node.stage] += row
-                if node.sends:
-                    sends[node.stage] += row
-        return work, sends
-
 
 @final
 class StepModel:

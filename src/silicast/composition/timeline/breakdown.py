@@ -253,29 +253,24 @@ class Breakdown:
         log_sd = sums.own_log_sd[self._row]
         return Sum(exposed, log_sd, nodes.shared, tiers, between + waited, waited, heat)
 
-    def prediction(
-        self, part: Part, *, direction: Direction | None = None, caveats: Sequence[str] = ()
-    ) -> Prediction:
+    def prediction(self, part: Part, *, direction: Direction | None = None) -> Prediction:
         """The prediction whose tree is ``part``.
 
         Args:
             direction: of a part of one direction.
-            caveats: what a reader must know beside :meth:`warnings`.
         """
         total, uncertainty = self.sum(direction), self.model.uncertainty
         error = uncertainty.factors(total)
         narrowed = Later(lambda: uncertainty.narrowed(total, error))
-        return self._prediction(part, error, narrowed, caveats)
+        return self._prediction(part, error, narrowed)
 
-    def _prediction(
-        self, part: Part, error: ErrorFactors, narrowed: Later, caveats: Sequence[str] = ()
-    ) -> Prediction:
+    def _prediction(self, part: Part, error: ErrorFactors, narrowed: Later) -> Prediction:
         return Prediction(
             part=part,
             error=error,
             tier=self.tier(),
             domain=self.domain(),
-            warnings=(*self.warnings(), *caveats),
+            warnings=self.warnings(),
             narrowed=narrowed,
         )
 

@@ -6,7 +6,6 @@ A schedule is one file that subclasses :class:`PipelineSchedule` and registers i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -91,22 +90,4 @@ def _order(schedule: PipelineSchedule, ranks: int, micro_batches: int, chunks: i
 _KNOWN: Registry[PipelineSchedule] = Registry(
     "silicast.distributed.schedules", "pipeline schedule", "schedule"
 )
-register = _KNOWN.register
-
-
-def schedules() -> Mapping[str, PipelineSchedule]:
-    """All schedules by name."""
-    return _KNOWN.all()
-
-
-def schedule(name: str) -> PipelineSchedule:
-    """The schedule called ``name``.
-
-    Raises:
-        SilicastError: there is none of that name.
-
-    >>> order = schedule("1f1b").order(ranks=2, micro_batches=2)
-    >>> [order.named(i) for i in range(order.first[0], order.first[1])][1:3]
-    ['forward of micro-batch 1', 'backward of micro-batch 0']
-    """
-    return _KNOWN.named(name)
+register, schedules, schedule = _KNOWN.register, _KNOWN.all, _KNOWN.named

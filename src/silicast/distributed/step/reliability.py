@@ -262,14 +262,6 @@ def young_interval_s(write_s: float, mtbf_s: float) -> float:
     return math.sqrt(2.0 * write_s * mtbf_s)
 
 
-def daly_interval_s(write_s: float, mtbf_s: float) -> float:
-    """The same to a higher order (Daly 2006, equation 37)."""
-    if write_s >= 2.0 * mtbf_s:
-        return mtbf_s
-    root = math.sqrt(write_s / (2.0 * mtbf_s))
-    return young_interval_s(write_s, mtbf_s) * (1.0 + root / 3.0 + root * root / 9.0) - write_s
-
-
 def best_interval_s(write_s: float, mtbf_s: float) -> float:
     """The interval of the largest goodput: exp((tau + delta) / M)(1 - tau / M) = 1.
 
@@ -279,8 +271,8 @@ def best_interval_s(write_s: float, mtbf_s: float) -> float:
         SilicastError: a time is not above 0; checkpoints that take no time would never end.
 
     >>> best = best_interval_s(30.0, 11136.0)
-    >>> round(best), round(young_interval_s(30.0, 11136.0)), round(daly_interval_s(30.0, 11136.0))
-    (798, 817, 798)
+    >>> round(best), round(young_interval_s(30.0, 11136.0))
+    (798, 817)
     """
     if not (mtbf_s > 0.0 and 0.0 < write_s < math.inf):
         field, value = ("write_s", write_s) if mtbf_s > 0.0 else ("mtbf_s", mtbf_s)
@@ -292,22 +284,3 @@ def best_interval_s(write_s: float, mtbf_s: float) -> float:
         fallen = math.exp(-x - share)
         x -= (x - 1.0 + fallen) / (1.0 - fallen)
     return x * mtbf_s
-
-
-def tokens_wall_s(
-    step_s: F64, tokens: float, tokens_per_step: float, failures: Failures, seed: int = 0
-) -> F64:
-    """Draws of the time to so many tokens, shape of ``step_s``.
-
-    Args:
-        step_s: draws of the time of a step, which stays what it is through a run, shape (trials,):
-            :func:`silicast.distributed.step.variation.step_times`.
-
-    >>> never = Failures(math.inf, 10.0, 0.0, 990.0)
-    >>> tokens_wall_s(np.array([2.0]), 1e9, 4e6, never).round(6).tolist()
-    [505.050505]
-    """
-    useful = step_s * (tokens / tokens_per_step)
-    mean = float(useful.mean())
-    slowed = failures.drawn_wall_s(mean, len(useful), seed) / mean
-    return useful * slowed

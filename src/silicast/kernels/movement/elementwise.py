@@ -1,8 +1,8 @@
 """Elementwise kernels: one or two tensors in, one out.
 
-The kind of operation is the one flag of the variant that is set: ``flags=(("gelu", True),)``;
-:func:`elementwise_op` writes it. ``inputs`` counts the tensors that are read: an operation with a
-scalar is the same kind with ``inputs=1``.
+The kind of operation is the one flag of the variant that is set: ``flags=(("gelu", True),)``.
+``inputs`` counts the tensors that are read: an operation with a scalar is the same kind with
+``inputs=1``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from silicast.kernels.movement.streaming import (
     fullest_share,
 )
 from silicast.kernels.registry import register
-from silicast.workload.graphs.op import Op, Variant
+from silicast.workload.graphs.op import Variant
 
 PER_BLOCK = 1024
 
@@ -59,17 +59,6 @@ def kind_of(variant: Variant) -> str:
             f"unknown elementwise kind {named[0]!r}", "kind", f"one of {', '.join(KINDS)}"
         )
     return "add"
-
-
-def elementwise_op(kind: str, elements: int, inputs: int = 1, dtype: str = "bf16") -> Op:
-    """An elementwise op of a kind.
-
-    >>> kind_of(elementwise_op("gelu", 4096).variant)
-    'gelu'
-    """
-    variant = Variant(dtype=dtype, flags=((kind, True),))
-    kind_of(variant)
-    return Op.make("elementwise", variant, elements=elements, inputs=inputs)
 
 
 @register

@@ -102,11 +102,11 @@ class GpuFacts:
         return tuple(items)
 
 
-def read_gpu(index: int = 0, query: Query = nvidia_smi) -> GpuFacts:
+def read_gpu(index: int = 0) -> GpuFacts:
     """Properties of a GPU.
 
     Args:
-        index: among those that PyTorch sees; query: replaces nvidia-smi.
+        index: among those that PyTorch sees.
     """
     import torch
 
@@ -114,7 +114,7 @@ def read_gpu(index: int = 0, query: Query = nvidia_smi) -> GpuFacts:
     with suppress(RuntimeError):
         free, _ = torch.cuda.mem_get_info(index)
     count, cuda = torch.cuda.device_count(), str(torch.version.cuda or "")
-    return gpu_facts(properties, index, count, query, free, cuda)
+    return gpu_facts(properties, index, count, nvidia_smi, free, cuda)
 
 
 def gpu_facts(

@@ -23,6 +23,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
+from silicast.core.prediction import Z90
 from silicast.measurement.benches import BENCHES
 from silicast.measurement.benches.bench import Bench
 from silicast.measurement.machine.conditions import MachineMonitor
@@ -405,7 +406,7 @@ def uncertainty(samples: Sequence[float]) -> float:
     if count < LEAST_SAMPLES:
         return 1.0
     ordered = sorted(samples)
-    reach = 1.645 * math.sqrt(count) / 2.0
+    reach = Z90 * math.sqrt(count) / 2.0
     low = max(0, math.floor(count / 2.0 - reach))
     high = min(count - 1, math.ceil(count / 2.0 + reach) - 1)
     return (ordered[high] - ordered[low]) / 2.0 / ordered[count // 2]

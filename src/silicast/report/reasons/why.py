@@ -56,6 +56,8 @@ WORTH_A_LINE = 0.01
 """Of a kernel's time, what a pipe must take to have a line; ten times that if it is hidden."""
 
 FAR_FROM_BOUND = 0.2
+MOST_PARTS, DEEPEST = 12, 3
+"""Parts of one level, and levels, that :func:`largest_parts` keeps."""
 LONGEST_SHORT_MS = 0.1
 """A kernel that takes longer is not short: start, first operands and drain take 2 to 10 us."""
 
@@ -142,16 +144,15 @@ def _amount(pipe: Node) -> str:
     return quantity(work, "B" if pipe["name"] == "dram" else "ops")
 
 
-def waits_table(tree: Node, *, least: float = 0.02) -> RenderableType | None:
+def waits_table(tree: Node) -> RenderableType | None:
     """What each phase of a full tree waits for, as shares of its time; None of a short one.
 
-    Args:
-        least: parts of the tree with a smaller share have no line.
+    Parts of less than 2 % have no line.
     """
     if not any(leaf.get("kind") == "pipe" for leaf in _ends(tree)):
         return None
     lines = [tree, *(part for part in tree.get("parts", ()) if part.get("kind") not in KINDS)]
-    shares = [(node, dict(waits(node))) for node in lines if float(node["share"]) >= least]
+    shares = [(node, dict(waits(node))) for node in lines if float(node["share"]) >= 0.02]
     shown = {
         heading: names
         for heading, names in COLUMNS.items()
@@ -379,3 +380,15 @@ def find_part(tree: Node, name: str) -> Node | None:
                 return node
         level = [part for node in level for part in node.get("parts") or ()]
     return None
+
+
+def largest_parts(tree: Mapping[str, Any], depth: int = DEEPEST) -> dict[str, Any]:
+    """The largest parts of a tree of times, some levels deep."""
+    names = ("name", "exposed_ms", "share", "bound_by", "also_bound_by", "of_bound", "count")
+    told = {name: tree[name] for name in names if name in tree}
+    inner = sorted(
+        tree.get("parts", ()), key=lambda part: part.get("exposed_ms", 0.0), reverse=True
+    )
+    if depth > 0 and inner:
+        told["parts"] = [largest_parts(part, depth - 1) for part in inner[:MOST_PARTS]]
+    return told

@@ -432,9 +432,9 @@ def _share(running: Sequence[_Running], free: float) -> None:
         state.keep()
 
 
-def run_alone(fleet: TimedFleet, devices: float = math.inf) -> FleetRun:
+def run_alone(fleet: TimedFleet) -> FleetRun:
     """One fleet."""
-    return run_fleets([fleet], devices)[0]
+    return run_fleets([fleet])[0]
 
 
 def fewest_static(

@@ -18,6 +18,7 @@ from typing import Final, final
 import numpy as np
 
 from silicast.core.numerics import F64
+from silicast.core.prediction import Z90
 
 Excess = Mapping[str, float]
 """Statistic -> logarithm of its value over its limit; below zero it is kept."""
@@ -58,7 +59,6 @@ FARTHEST: Final = 1.15
 which draws tell no more than this is off by as much."""
 RUNS: Final = 3
 """Fresh draws that keep the objective together at the answer, with a probability of 95 %."""
-Z95: Final = 1.6448536269514722
 MARGINS: Final = (0.01, 0.03)
 """Least and most margin below an edge. With the most of them three runs keep the objective with
 95 % probability, and break it at 5 % more with 85 %, if the edge for them is sure to 1.8 %; where
@@ -91,7 +91,7 @@ class ObjectiveEdge:
         [0.0164, 0.0251, 0.03]
         """
         least, most = MARGINS
-        return min(max(Z95 * math.hypot(self.spread / math.sqrt(RUNS), self.error), least), most)
+        return min(max(Z90 * math.hypot(self.spread / math.sqrt(RUNS), self.error), least), most)
 
 
 def edge_rate(
@@ -136,7 +136,7 @@ def kept_by_fresh(draws: Sequence[Excess]) -> bool:
     (True, False)
     """
     count = len(draws)
-    student = Z95 * (1.0 + (Z95 * Z95 + 1.0) / (4.0 * max(count - 1, 1)))  # t, its first terms
+    student = Z90 * (1.0 + (Z90 * Z90 + 1.0) / (4.0 * max(count - 1, 1)))  # t, its first terms
     off = student * math.sqrt(1.0 / RUNS + 1.0 / count)
     for name in set().union(*draws):
         values = np.array([draw[name] for draw in draws if name in draw])

@@ -70,7 +70,7 @@ def estimated_knee(
     prefill_s = prompt_s(spec, prompt, min(round(cached * prompt), prompt - 1))
     priced = sorted({min(1 << power, most) for power in range(most.bit_length() + 1)})
     steps_s = [_step_s(spec, flight, middle) for flight in priced]
-    front_s = (spec.front_ns + spec.front_token_ns * prompt) * NANO * spec.groups
+    front_s = spec.front_of(prompt) * NANO * spec.groups
     items = []
     for flight in _flights(most):  # straight between doublings
         step_s = float(np.interp(flight, priced, steps_s))

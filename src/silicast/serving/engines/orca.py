@@ -7,13 +7,12 @@ it takes at once; so nothing is preempted. Prompts run whole, beside decoding se
 
 from __future__ import annotations
 
-from typing import ClassVar, final
+from typing import ClassVar
 
 from silicast.serving.simulation.scheduler import Scheduler, StepPlan, register
 
 
 @register
-@final
 class Orca(Scheduler):
     """Iteration-level batching with reservation."""
 

@@ -9,31 +9,20 @@ from __future__ import annotations
 
 from typing import ClassVar, final
 
-from silicast.serving.simulation.scheduler import Scheduler, StepPlan, register
+from silicast.serving.engines.orca import Orca
+from silicast.serving.simulation.scheduler import StepPlan, register
 
 
 @register
 @final
-class Static(Scheduler):
+class Static(Orca):
     """One batch after the other."""
 
     name: ClassVar[str] = "static"
 
     def schedule(self) -> StepPlan:
-        group, sequences = self.group, self.group.sequences
+        if not self.group.running:
+            return super().schedule()
         plan = self.empty()
-        if group.running:
-            self.decode(plan)
-            return plan
-        while group.waiting and len(group.running) < group.limits.sequences:
-            request = group.waiting[0]
-            reused, shared = group.lookup(request)
-            most = int(sequences.prompt[request] + sequences.limit[request])
-            new = int(sequences.todo[request]) - reused
-            if plan.prefill and plan.tokens + new > group.limits.step_tokens:
-                break
-            if group.layout.of_one(most) - shared > group.free:
-                break
-            self.admit(plan, new, reused, hold=most)
-            group.publish(request, reused + new)
+        self.decode(plan)
         return plan

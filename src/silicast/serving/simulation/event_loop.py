@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,10 @@ class ReplicaSpec:
     back_ns: int = 0
     role: Role = ""
     accepted: Acceptance | None = None
+
+    def front_of(self, prompts: Any) -> Any:
+        """Nanoseconds that the front takes for a prompt of so many tokens, or for several."""
+        return self.front_ns + self.front_token_ns * prompts
 
     @property
     def tokens_a_step(self) -> float:
@@ -307,7 +311,7 @@ class Simulation:
         self._in_flight += 1
         self.records.sent_ns[request] = now_ns
         spec = self._specs[self._entries[0].number]
-        front = spec.front_ns + spec.front_token_ns * int(self.requests.input_tokens[request])
+        front = spec.front_of(int(self.requests.input_tokens[request]))
         through = max(self._fronts[0], now_ns) + front  # one request after the other
         heapq.heapreplace(self._fronts, through)
         heapq.heappush(self._events, (through, _ARRIVE, request))

@@ -417,11 +417,6 @@ class QueueGroup:
         final_ = self.layout.of_tokens(sequences.prompt[rows] + sequences.limit[rows])
         return int(np.maximum(final_ - sequences.held[rows], 0).sum())
 
-    def wasted_tokens(self) -> int:
-        """Room of held blocks that holds no token: the ends of last blocks, and reservations."""
-        sequences, rows = self.sequences, np.array(self.running, dtype=np.int64)
-        return int((sequences.held[rows] * self.layout.block_tokens - sequences.cached[rows]).sum())
-
     def steps_to_full(self, cohort: Cohort, most: int) -> int:
         """Decode steps of the cohort, up to ``most``, for which blocks are free."""
         free = self.free

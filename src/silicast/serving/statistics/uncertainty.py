@@ -131,7 +131,7 @@ class Consists:
         self._table = records.log.table()
         self._spent = Spent(self._table)
         rows = records.finished
-        front = spec.front_ns + spec.front_token_ns * records.requests.input_tokens[rows]
+        front = spec.front_of(records.requests.input_tokens[rows])
         many = records.requests.output_tokens[rows] > 1
         sent, first, done = records.sent_ns[rows], records.first_ns[rows], records.done_ns[rows]
         come, replica = records.arrived_ns[rows], records.replica[rows]

@@ -54,6 +54,10 @@ Row = tuple[Any, ...] | None
 """Values of the columns that were asked for; None = the line holds no row."""
 
 
+class UntimedError(SilicastError):
+    """A trace whose requests have no times of a known unit."""
+
+
 @final
 @dataclass(frozen=True)
 class TraceFields:
@@ -100,7 +104,7 @@ class TraceFields:
         time = next((name for name in _TIMES if name in known), "")
         unit = _LENGTHS[pair] if not time and "timestamp" in known else _TIMES.get(time)
         if unit is None:
-            raise SilicastError(
+            raise UntimedError(
                 f"no column of times whose unit is known; found {value}",
                 hint=f"name it {', '.join(list(_TIMES)[:3])}",
             )

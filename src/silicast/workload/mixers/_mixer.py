@@ -82,12 +82,7 @@ def shared(heads: int, ranks: int) -> bool:
 
 
 _KNOWN: Registry[Mixer] = Registry("silicast.workload.mixers", "mixer", "mixers")
-register = _KNOWN.register
-
-
-def mixers() -> Mapping[str, Mixer]:
-    """All mixers by name."""
-    return _KNOWN.all()
+register, mixers = _KNOWN.register, _KNOWN.all
 
 
 def mixer_named(name: str) -> Mixer:

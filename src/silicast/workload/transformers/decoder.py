@@ -29,7 +29,7 @@ from silicast.workload.models.model_weights import drafting_kind
 from silicast.workload.models.precision import Precision
 from silicast.workload.transformers.plan import ParallelPolicy, Plan, shard_of
 
-__all__ = ["bind_graph", "build_graph", "stage_graphs", "step_symbols"]
+__all__ = ["bind_graph", "build_graph", "step_symbols"]
 
 
 PREDICTING = "mtp"
@@ -46,7 +46,7 @@ def build_graph(
 ) -> Graph:
     """All layers of ``model`` as one rank of ``plan`` runs them.
 
-    Cut it into pipeline stages with :meth:`Graph.stage` (or take :func:`stage_graphs`).
+    Cut it into pipeline stages with :meth:`Graph.stage`.
 
     Args:
         plan: dp copies the whole and does not matter here. With attention_dp all symbols are of
@@ -105,18 +105,6 @@ def _encoder_blocks(encoder: ModelConfig, plan: Plan, formats: Precision) -> Ite
     norm = builder.make.norm("final_norm", residual=encoder.norm_at == "input")
     if encoder.norm_at != "sum":
         yield Block("encoder_end", on_prompt(iter((norm,))))
-
-
-def stage_graphs(
-    model: ModelConfig,
-    plan: Plan,
-    precision: Precision | None = None,
-    policy: ParallelPolicy = ParallelPolicy(),
-) -> tuple[Graph, ...]:
-    """One graph per pipeline stage; all but the last end with the transfer to the next."""
-    graph = build_graph(model, plan, precision, policy)
-    bounds = policy.stages(model.layers, plan)
-    return tuple(graph.stage(first, last, model.layers) for first, last in bounds)
 
 
 def bind_graph(graph: Graph, symbols: Mapping[str, Dim]) -> Iterator[tuple[Block, Node, Op]]:

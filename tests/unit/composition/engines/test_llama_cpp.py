@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 import silicast
+from silicast.composition.engines.attention_scores import with_scores
+from silicast.composition.engines.cut_rows import with_rows_cut
 from silicast.composition.engines.engine import find_engine
 from silicast.composition.engines.engine_options import with_options
 from silicast.composition.passes.deployment import Deployment
@@ -16,7 +18,8 @@ from silicast.composition.step.step import StepModel
 from silicast.core.dtypes import BITS, MIXED_CACHES
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
-from silicast.workload.graphs.op import Op
+from silicast.workload.graphs.graph import Block, Node
+from silicast.workload.graphs.op import Op, Variant
 from silicast.workload.models.lookup import find_model
 from silicast.workload.transformers.plan import Plan
 from tests.gguf_file import FACTS, gguf_bytes, tiny_tensors
@@ -137,6 +140,30 @@ def test_cut_rows_move_inputs_out_and_results_back() -> None:
     assert whole["o"].dim("bytes").factor == 3 * 1024 * 4  # type: ignore[union-attr]
     assert whole["o_rows_out"].dim("bytes").factor == 3 * 4096 * 2  # type: ignore[union-attr]
     assert whole["attention_decode"] == plain["attention_decode"], "whole, where its cache is"
+
+
+def test_cut_rows_of_an_uneven_product_are_rounded_up() -> None:
+    """4,097 outputs over four devices: 1,025 on each, the 3,072 of the others come back. Products
+    of several matrices are not cut.
+    """
+    sizes: dict[str, Any] = {"m": "tokens", "n": 4097, "k": 64}
+    nodes = with_rows_cut(
+        Block("layer", (Node("up", Op.make("gemm", Variant("fp16"), **sizes)),)), 4
+    )
+    _, part, back = nodes.nodes
+    assert dict(part.op.dims)["n"] == 1025
+    assert back.op.dim("bytes").factor == 3072 * 4  # type: ignore[union-attr]
+    several = Block("layer", (Node("up", Op.make("gemm", Variant("fp16"), **sizes, batch=2)),))
+    assert with_rows_cut(several, 4) == several
+
+
+def test_scores_are_of_keys_and_results_of_values() -> None:
+    op = Op.make(
+        "attention_decode", Variant("fp16", "q8_0/fp16"), num_heads=8, num_kv_heads=2,
+        head_dim=64, window=0, kv_len="decode_kv",
+    )  # fmt: skip
+    scores, _, values, _ = with_scores(Block("layer", (Node("attention", op),))).nodes
+    assert (scores.op.variant.dtype, values.op.variant.dtype) == ("q8_0", "fp16")
 
 
 def test_cut_rows_decode_faster_and_read_prompts_slower() -> None:

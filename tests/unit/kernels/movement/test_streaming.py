@@ -12,7 +12,7 @@ from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Implementation, KernelTimes
-from silicast.kernels.movement.elementwise import KINDS, elementwise_op, kind_of
+from silicast.kernels.movement.elementwise import KINDS, kind_of
 from silicast.kernels.movement.streaming import Stream, analyse_stream, element_bytes
 from silicast.kernels.movement.streaming_rates import StreamingRates, memory_latency_s
 from silicast.kernels.physics.constants import load_physics
@@ -20,6 +20,13 @@ from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 H100 = find_device("H100")
+
+
+def elementwise_op(kind: str, elements: int) -> Op:
+    """One tensor in, one out."""
+    variant = Variant("bf16", flags=((kind, True),))
+    kind_of(variant)
+    return Op.make("elementwise", variant, elements=elements, inputs=1)
 
 
 def model(op: Op) -> Implementation:

@@ -12,6 +12,7 @@ import pytest
 from silicast.serving.capacity.edge import (
     CLIP,
     FARTHEST,
+    FEW,
     MARGINS,
     NARROW,
     ROUNDS,
@@ -175,3 +176,37 @@ def test_draws_come_nearer_where_a_statistic_is_steep() -> None:
     gentle, steep = (edge_rate(1.0, noisy(1.0, slope, 0.0, 0)) for slope in (1.5, 10.0))
     assert gentle.reach > 3.0 * steep.reach
     assert steep.reach == pytest.approx(CLIP / 10.0, rel=0.01)
+
+
+@pytest.mark.parametrize(("draws", "student"), [(3, 2.920), (8, 1.8946), (20, 1.7291)])
+def test_fresh_runs_are_kept_by_students_t(draws: int, student: float) -> None:
+    """The mean of three more of a normal variate stays below zero with 95 % where that of n draws
+    is t(0.95, n - 1) s sqrt(1/3 + 1/n) below it; two terms of t are less by 7 % of 3 draws and by
+    2 % of 8.
+    """
+    off = student * math.sqrt(1 / 3 + 1 / draws)
+    values = np.arange(draws) - (draws - 1) / 2
+    values /= values.std(ddof=1)
+    short = 0.93 if draws < 8 else 0.98
+    kept, lost = ([{"a": value - far * off} for value in values] for far in (1.0, short))
+    assert kept_by_fresh(kept)
+    assert not kept_by_fresh(lost) or draws < 8
+
+
+def test_few_draws_tell_a_wider_spread() -> None:
+    """Four draws off a line of slope 2 by 0.01, two above and two below: residuals of 0.01 x
+    sqrt(4 / 2), told (1 + FEW / 2) times as large.
+    """
+    x = np.array([-0.03, -0.01, 0.01, 0.03])
+    off = np.array([0.01, -0.01, -0.01, 0.01])
+    edge = crossing(np.exp(x).tolist(), [{"a": float(y)} for y in 2.0 * x + off])
+    spread = 0.01 * math.sqrt(2.0) / 2.0 * (1.0 + FEW / 2.0)
+    assert edge.spread == pytest.approx(spread, rel=1e-9)
+    assert edge.error == pytest.approx(spread / 2.0, rel=1e-9)
+
+
+def test_longer_runs_than_draws_differ_less() -> None:
+    """Draws with a quarter of a run's requests: the spread of runs is half of theirs."""
+    draws, runs = (edge_rate(1.0, noisy(1.0, 2.0, 0.05, 7), share) for share in (1.0, 0.25))
+    assert runs.spread == pytest.approx(draws.spread / 2.0)
+    assert runs.rate_per_s == draws.rate_per_s

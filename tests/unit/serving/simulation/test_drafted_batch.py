@@ -11,7 +11,11 @@ import pytest
 
 import silicast
 from silicast.core.errors import SilicastError
+from silicast.scenario.decode import decode
+from silicast.scenario.resolving.deployments import deployment_of
+from silicast.scenario.resolving.speculation import drafting_of
 from silicast.serving.simulation import speculation
+from silicast.serving.simulation.drafted_batch import _on_device, predict_drafted_batch
 from silicast.serving.simulation.speculation import Acceptance, steps_until
 
 
@@ -211,3 +215,42 @@ def test_what_drafts_nothing_is_refused(changes: dict[str, Any], said: str) -> N
     with pytest.raises(SilicastError, match=said) as refused:
         predicted({"method": "ngram", "k": 3, "acceptance": 0.5}, **changes)
     assert refused.value.field.startswith("speculative")
+
+
+SMALL = {"method": "draft", "draft": "Llama-3.2-1B", "k": 3, "acceptance": 0.5}
+
+
+def test_a_first_draft_reads_the_cache_once() -> None:
+    """Its queries, one for each verified token, share what is cached: it takes hardly longer than
+    one of the two further drafts, which have one query; read once for each query, several times.
+    """
+    work = {"batch": 2, "input_len": 60_000, "output_len": 9}
+    drafted = predicted(SMALL, workload=work)
+    (decode,) = (part for part in drafted.why["parts"] if part["name"] == "decode")
+    taken = {part["name"]: part["exposed_ms"] for part in decode["parts"]}
+    assert taken["first_draft"] < 1.3 * taken["further_drafts"] / 2
+
+
+def test_energy_counts_the_drafts_as_often_as_they_run() -> None:
+    work = {"batch": 2, "input_len": 512, "output_len": 129}
+    tree = {"task": "inference", "device": "H100", "model": "Llama-3.1-8B", "engine": "vllm"}
+    deployment, _ = deployment_of(decode({**tree, "workload": work}))
+    drafting, _ = drafting_of(decode({**tree, "workload": work, "speculative": SMALL}), deployment)
+    assert drafting is not None
+    batch = predict_drafted_batch(deployment, drafting, [512, 512], 129)
+    counts = [float(counts.sum()) for _, counts in batch.whole.beside]
+    assert counts == pytest.approx([1.0, batch.decode_steps, 2 * batch.decode_steps])
+    assert float(batch.whole.weights.sum()) == pytest.approx(batch.decode_steps)
+    drafter = _on_device(drafting.drafter)
+    assert drafter is not None
+    host = drafter.engine.host
+    assert (host.step_us, host.request_us, host.token_us) == (0.0, 0.0, 0.0)
+
+
+def test_the_step_that_is_told_is_the_middle_one() -> None:
+    """4,000 tokens after a prompt of 1,000: as the first step behind 3,000."""
+    table = {"method": "ngram", "k": 3, "acceptance": 0.5}
+    whole = predicted(table, workload={"batch": 64, "input_len": 1000, "output_len": 4001})
+    one = predicted(table, workload={"batch": 64, "input_len": 3000, "output_len": 2})
+    told, known = (each["decode_step_ms"].estimate for each in (whole, one))
+    assert told == pytest.approx(known, rel=0.01)

@@ -10,13 +10,9 @@ from silicast.workload.graphs.op import Affine, Dim, Op, OpBatch
 from silicast.workload.models.counting import graph_flops, weight_bytes
 from silicast.workload.models.lookup import find_model, model_from
 from silicast.workload.models.precision import Precision
-from silicast.workload.transformers.decoder import (
-    bind_graph,
-    build_graph,
-    stage_graphs,
-    step_symbols,
-)
+from silicast.workload.transformers.decoder import bind_graph, build_graph, step_symbols
 from silicast.workload.transformers.plan import ParallelPolicy, Plan
+from tests.stages import stage_graphs
 
 
 def block(graph: Graph, name: str) -> Block:

@@ -66,8 +66,8 @@ STAGES = (
     "once, and takes less: silicast serve --concurrency N simulates that"
 )
 UPPER = (
-    "the prefill passes one device after the other; {} has all {} work on pieces of one batch of "
-    "prompts at once, which is not modelled, in serve neither: times of prompts are upper ends"
+    "{} has all {} devices work at once on pieces of a batch of prompts; infer and serve let the "
+    "batch pass one device after the other: times of prompts are upper ends"
 )
 
 
