@@ -7,8 +7,9 @@ the batch size of the median time of each part of a step, with one and with four
 does all parts one after the other; since version 1 outputs are processed in another process.
 
 ``served``: steps of vLLM 0.4 behind its API, from the train models of suite ``mlenergy`` (sequences
-that run over output tokens a second): what they take beyond the closed form under version 0.6, as
-constant + rank x (devices - 1) + request x sequences, by least squares of relative errors.
+that run over output tokens a second): what they take beyond the closed form without a server, as
+stages x (constant + rank x (devices of a stage - 1)) + request x sequences, by least squares of
+relative errors: with pipeline stages as many steps take turns, which share the sequences.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from lab.scorecard.suite import data_folder
-from lab.scorecard.suites.mlenergy import case_of, runs
+from lab.scorecard.suites.mlenergy import ENGINE_VERSION, case_of, runs
 from lab.scorecard.tables import read_records
 from silicast.composition.passes.closed_loop import closed_loop
 from silicast.scenario.answers.inference.answerer import batch_deployment
@@ -49,21 +50,23 @@ def served() -> None:
     for split in ("train", "test"):
         rows = [_beyond(run) for run in runs(data_folder(), split)]
         entries[split] = np.array(rows)
-    measured, current, devices, sequences = entries["train"].T
-    columns = np.stack([np.ones(len(current)), devices - 1.0, sequences], axis=1)
+    measured, current, *times = entries["train"].T
+    columns = np.stack(times, axis=1)
     weights = (1.0 / measured)[:, None]
     constants, *_ = np.linalg.lstsq(columns * weights, (measured - current) / measured, rcond=None)
     print("microseconds: constant, rank, request", np.round(constants, 1))
     for split, table in entries.items():
-        measured, current, devices, sequences = table.T
-        columns = np.stack([np.ones(len(current)), devices - 1.0, sequences], axis=1)
+        measured, current, *times = table.T
+        columns = np.stack(times, axis=1)
         errors = (current + columns @ constants) / measured - 1.0
         print(f"{split}: {len(errors)} rows, APE {100 * np.abs(errors).mean():.1f} %,", end=" ")
         print(f"bias {100 * errors.mean():.1f} %")
 
 
-def _beyond(run: dict[str, Any]) -> tuple[float, float, int, int]:
-    """Of a run: microseconds of a step, measured and by the closed form; devices, sequences."""
+def _beyond(run: dict[str, Any]) -> tuple[float, float, int, int, int]:
+    """Of a run: microseconds in which every sequence gets a token, measured and by the closed form;
+    and what the constants are multiplied with.
+    """
     work = case_of(run).scenario
     sequences, output = max(round(run["avg_batch"]), 1), max(round(run["avg_output_tokens"]), 2)
     prompt = work["workload"]["input_len"]
@@ -72,7 +75,7 @@ def _beyond(run: dict[str, Any]) -> tuple[float, float, int, int]:
             {
                 **{name: work[name] for name in ("device", "model", "parallel")},
                 "task": "inference",
-                "engine": "vllm-v0",
+                "engine": {"name": "vllm-v0", "version": ENGINE_VERSION},
                 "workload": {"batch": 1, "input_len": prompt, "output_len": output},
             }
         )
@@ -80,7 +83,8 @@ def _beyond(run: dict[str, Any]) -> tuple[float, float, int, int]:
     loop = closed_loop(deployment, sequences, prompt, output)
     measured = run["avg_batch"] / run["output_tokens_per_s"]
     current = sequences / loop.tokens_per_s.estimate
-    return measured * 1e6, current * 1e6, int(run["device_count"]), sequences
+    stages, devices = int(run["pp"]), int(run["device_count"])
+    return measured * 1e6, current * 1e6, stages, devices - stages, sequences
 
 
 def main() -> None:

@@ -15,10 +15,12 @@ from lab.scorecard.tables import read_records
 
 TABLE = "energy/mlenergy_v2_llm.parquet"
 METRICS = ("tpot_mean_ms", "output_tokens_per_s", "energy_per_output_token_j")
+REQUESTS = {"chat": 840, "code": 550}
+"""Of a run: what throughput is averaged over says N / c of 1,550 and 1,018 on the train models
+(``benchmarks/mlenergy_runs.py``), and c is 0.54 where answers spread evenly from half to one and a
+half of their mean: the mean time that those under way still take when no more are sent."""
 ENGINE_VERSION = "0.4.2"
 """The source's README says about 0.4."""
-ROUNDS = 2
-"""Requests of a client: so many times all sequences are answered."""
 PROMPT = {"chat": 246, "code": 160}
 """Tokens of a prompt, which the table does not have: the mean of ShareGPT's prompts in
 ``serving/request_traces``; a signature with its docstring (judged)."""
@@ -83,7 +85,7 @@ def case_of(row: Mapping[str, Any]) -> Case:
             "parallel": {"tp": int(row["tp"]), "pp": int(row["pp"])},
             "workload": {
                 "arrival": {"kind": "closed", "concurrency": running},
-                "requests": ROUNDS * running,
+                "requests": max(REQUESTS[task], running),
                 "input_len": PROMPT[task],
                 "output_len": {
                     "kind": "uniform", "min": round(0.5 * output), "max": round(1.5 * output),

@@ -65,7 +65,7 @@ class EngineHostTable(Strict, frozen=True):
     """Host time of one step on the reference host, microseconds.
 
     The work of a step is ``step_us`` + ``request_us`` per running request + ``token_us`` per new
-    token of a prefill + ``transport_us`` + ``rank_us`` per device beyond the first.
+    token of a prefill + ``transport_us`` + ``rank_us`` per device of a stage beyond the first.
 
     Attributes:
         asynchronous: the work is done while the device runs the step before, so that the device
@@ -75,8 +75,8 @@ class EngineHostTable(Strict, frozen=True):
         request_us: on top, per running request.
         token_us: on top, per new token of a prefill.
         transport_us: on top, where the model spans several devices.
-        rank_us: on top, for each device beyond the first: engines that call their workers one by
-            one.
+        rank_us: on top, for each device of a pipeline stage beyond the first: engines that call
+            their workers one by one.
         nodes_us: on top, where the model spans several nodes: what a step needs goes to workers on
             other hosts, and its results come back.
         dispatch_us: host time of the call that launches one kernel, in stream launch; hidden while

@@ -65,32 +65,34 @@ class HostWork:
         return np.minimum(self.work_s, pass_s)
 
 
-def host_work(machine: Machine, states: BatchStates, devices: int) -> HostWork:
+def host_work(machine: Machine, states: BatchStates, devices: int, stages: int) -> HostWork:
     """Work of each state.
 
     Args:
-        devices: that the model spans.
+        devices: that the model spans, in so many pipeline ``stages``.
     """
     sequences, tokens = (
         each.astype(np.float64) for each in (states.logit_rows, states.prefill_tokens)
     )
-    work_s = host_work_s(machine, sequences, tokens, devices)
+    work_s = host_work_s(machine, sequences, tokens, devices, stages)
     host = machine.engine.host
     asynchronous = host.asynchronous and not machine.in_line
     return HostWork(work_s, host.gap_us * machine.host_us_s, asynchronous)
 
 
-def host_work_s(machine: Machine, sequences: Number, tokens: Number, devices: int) -> Number:
+def host_work_s(
+    machine: Machine, sequences: Number, tokens: Number, devices: int, stages: int = 1
+) -> Number:
     """Work for a step, or for n steps.
 
     Args:
         sequences: of the step; ``tokens``: new ones of its prefills.
-        devices: see :func:`host_work`.
+        devices, stages: see :func:`host_work`; of a stage's devices each is called.
     """
     host = machine.engine.host
     fixed_us = host.step_us
     if devices > 1:
-        fixed_us += host.transport_us + host.rank_us * (devices - 1)
+        fixed_us += host.transport_us + host.rank_us * (devices // stages - 1)
     if host.nodes_us and devices > machine.links.gpus_per_node:
         fixed_us += host.nodes_us
     work_us = fixed_us + host.request_us * sequences + host.token_us * tokens

@@ -419,8 +419,8 @@ class StepPrices:
         count, new = step.cached.count, 0
         for item, _ in step.prefill:
             new += item
-        devices = self.graph.plan.gpus
-        return host_work_s(self.model.machine, count + len(step.prefill), new, devices)
+        machine, plan = self.model.machine, self.graph.plan
+        return host_work_s(machine, count + len(step.prefill), new, plan.gpus, plan.pp)
 
     def _work(self, waits_s: float, sums: Sequence[float], work_s: float) -> ClockedWork[float]:
         """A step, the host's work included; ``sums`` as of :meth:`_at`."""

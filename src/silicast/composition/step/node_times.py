@@ -23,6 +23,7 @@ from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.physics.energy import (
     above_static_at,
     above_static_j,
+    cores_w,
     dynamic_w,
     most_above_static_w,
 )
@@ -518,15 +519,22 @@ class NodeTimes:
     @cached_property
     def above_static_j(self) -> F64:
         """Energy of one execution of each node beyond what the board draws while it waits, shape
-        (nodes, n); 0 where it is not modelled (collectives).
+        (nodes, n); 0 where it is not modelled. Of a collective that of the cores which it keeps
+        busy: what its links draw beyond waiting is not known.
         """
         if self._whole is not None:
             whole, states = self._whole
             return np.take(whole.above_static_j, states, axis=1)
         above_static_j = np.zeros_like(self.time_s)
         for call in self.calls:
+            where = np.ix_(np.asarray(call.members), call.rows)
             if (joules := call.above_static_j(self.device, self.clocks)) is not None:
-                above_static_j[np.ix_(np.asarray(call.members), call.rows)] = joules
+                above_static_j[where] = joules
+            elif not isinstance(call.times, KernelTimes):
+                cores = cores_w(self.device)
+                if self.clocks is not None:
+                    cores = self.clocks.rows(call.rows).beside(cores_w)
+                above_static_j[where] = self.time_s[where] * self._fill[where] * cores
         return above_static_j
 
     def kernels_j(self, counts: F64) -> F64:

@@ -312,7 +312,8 @@ class StepModel:
                 for number in self.graph.directions:
                     waits[number, rows] = rows_summed(idle[direction == number])
         pass_s = rows_summed(exposed) + rows_summed(waits)
-        host = host_work(self.machine, states, self.graph.plan.gpus)
+        plan = self.graph.plan
+        host = host_work(self.machine, states, plan.gpus, plan.pp)
         return StepTimes(
             nodes,
             exposed,

@@ -57,6 +57,7 @@ class Scheme:
     decode_rows: int = 16
     most_splits: int = 128
     packs_groups: bool = False
+    by_head: bool = False
     widths: tuple[int, ...] = ()
     appends: bool = False
     rotates: bool = False
@@ -106,7 +107,7 @@ def _scheme(variant: Variant, architecture: str) -> Scheme:
     name, kernel = _kernel(RuleFacts.from_variant(variant, architecture))
     call = kernels_of(variant.library)
     calls = call.holds(_CALL, "append") and not kernel.own_constants
-    caller = variant.library if calls else name
+    caller = variant.library if calls else kernel.constants_of or name
     causal = variant.flag("causal", default=True)  # else there is no cache to add to
     timed = library(variant.library).attention_call
     late = not is_before(variant.version, timed.appends_from)
@@ -120,6 +121,7 @@ def _scheme(variant: Variant, architecture: str) -> Scheme:
         longest_first=kernel.longest_first, splits=kernel.splits, plans=kernel.plans,
         small_tiles=kernel.small_tiles, decode_rows=kernel.decode_rows,
         most_splits=kernel.most_splits, packs_groups=kernel.packs_groups,
+        by_head=kernel.by_head,
         widths=tuple(kernel.widths), appends=appends, rotates=rotates,
         omitted=int(call.holds(_CALL, "append") and not appends)
         + int(call.holds(_CALL, "rope") and not rotates),
@@ -174,7 +176,9 @@ def decode_tasks(
     packed: BoolArray = group > 0
     scalar: BoolArray = group < 1
     most = xp.full_like(group, scheme.most_splits)
-    if scheme.packs_groups:
+    if scheme.by_head:
+        packed, scalar = group < 1, group > 0
+    elif scheme.packs_groups:
         packed = window == 0
         most = xp.where(packed & (group > 1), most, 1)
     elif scheme.single_head_kernel:

@@ -52,6 +52,7 @@ class StoredMoe(StoredKernel):
             ops=2.0 * assigned * expert,
             weights=used * expert,
             row_groups=used,
+            columns=expert / hidden,
             rows_each=assigned / used,
             rows=xp.float64(batch.dims["tokens"]),
             activation_bytes=2.0 * assigned * hidden * (bits_of_rows(rates.recipe) / 8.0),

@@ -207,6 +207,13 @@ def waiting_w(device: Device) -> float:
     return energies(device, "gemm", Variant("fp32")).static_w
 
 
+def cores_w(device: Device) -> float:
+    """What all cores draw by being busy, beyond what the board draws while it waits, watts: as
+    thread blocks do that wait for other devices. 0 where there is no power model.
+    """
+    return energies(device, "gemm", Variant("fp32")).core_w if applies_to(device) else 0.0
+
+
 def most_w(device: Device) -> float:
     """What a device draws at most, watts; infinite where nothing limits it."""
     if device.structure is not None:

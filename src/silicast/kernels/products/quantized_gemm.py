@@ -42,6 +42,7 @@ class StoredGemm(StoredKernel):
             ops=2.0 * m * n * k * count,
             weights=n * k * count,
             row_groups=count,
+            columns=n,
             rows_each=m,
             rows=m,
             activation_bytes=m * (n + k) * count * bytes_each,

@@ -45,6 +45,9 @@ from silicast.workload.graphs.op import Variant
 PHYSICS = "quantized"
 FEW_ROWS = 8.0
 """Rows up to which products are dot products of a row (llama.cpp, MMVQ_MAX_BATCH_SIZE)."""
+BLOCK_COLUMNS = 128.0
+"""Columns of results of a thread block where there are more rows (llama.cpp, mmq_y); of dot
+products a block has one."""
 
 
 def format_class(weights: str) -> str:
@@ -81,6 +84,7 @@ class StoredRates:
         experts_efficiency: rate of products of experts over that of others.
         matrix_bound_per_s, dram_bound_per_s: the largest rates.
         l2_bytes: operands up to this size may stay on chip from call to call.
+        cores: of the device.
     """
 
     recipe: Recipe
@@ -98,6 +102,7 @@ class StoredRates:
     matrix_bound_per_s: float
     dram_bound_per_s: float
     l2_bytes: float
+    cores: int
     log_sd: float
 
 
@@ -146,6 +151,7 @@ def stored_rates(variant: Variant, device: Device) -> StoredRates:
         matrix_bound_per_s=device.bound_per_s(pipe, recipe.compute),
         dram_bound_per_s=device.dram.bandwidth_bytes_per_s,
         l2_bytes=device.l2.capacity_bytes,
+        cores=device.cores,
         log_sd=c["independent_log_sd"],
     )
 
@@ -165,6 +171,7 @@ def analyse_stored(
     ops: F64,
     weights: F64,
     row_groups: F64,
+    columns: F64,
     rows_each: F64,
     rows: F64,
     activation_bytes: F64,
@@ -176,6 +183,7 @@ def analyse_stored(
     Args:
         ops: useful operations; weights: those that are read.
         row_groups: groups of rows with weights of their own: batches, experts that are used.
+        columns: of the results of a group.
         rows_each: rows of each; rows: of the call.
         activation_bytes: of operands and results together.
         launch_s: of the call; efficiency: over that of plain products.
@@ -194,7 +202,8 @@ def analyse_stored(
     fetched = weight_bytes if variant.cache == "cold" else xp.full_like(moved, 0.0)
     forced = xp.maximum(moved - rates.l2_bytes, fetched)
     arithmetic_s, memory_s = ops / rates.matrix_bound_per_s, forced / rates.dram_bound_per_s
-    tasks = row_groups * tiles
+    blocks = xp.where(rows_each > FEW_ROWS, xp.ceil(columns / BLOCK_COLUMNS), columns)
+    tasks = row_groups * tiles * blocks
     return Analysis(
         time_s=time_s,
         bound_s=xp.maximum(arithmetic_s, memory_s),
@@ -205,7 +214,7 @@ def analyse_stored(
         },
         demand=Demand(
             tasks=tasks,
-            waves=tasks,
+            waves=tasks / rates.cores,
             occupancy=xp.full_like(time_s, 1.0),
             pipe_work={rates.pipe: ops},
             level_bytes={"l2": moved, "dram": moved},

@@ -161,8 +161,11 @@ class AttentionRule(LibraryRule, frozen=True, kw_only=True):
         most_splits: parts that a decode step may cut a cache into.
         packs_groups: a decode step shares keys, and splits caches, only without a window and with
             more than one head a group.
+        by_head: each task of a decode step is one query head, which reads its keys for itself and
+            computes on the FMA pipe.
         widths: head widths that are compiled; others are padded to the next. [] = any.
         own_constants: the library's constants hold for it whoever calls it.
+        constants_of: the library whose calls were measured in its place; "" = its own.
         backward_cost: time of an operation of its gradients, over one of its forward kernel; 0 =
             as of others that multiply with warps' own instructions.
     """
@@ -178,8 +181,10 @@ class AttentionRule(LibraryRule, frozen=True, kw_only=True):
     decode_rows: int = 16
     most_splits: int = 128
     packs_groups: bool = False
+    by_head: bool = False
     widths: list[int] = []
     own_constants: bool = False
+    constants_of: str = ""
     backward_cost: float = 0.0
 
 

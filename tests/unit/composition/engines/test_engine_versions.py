@@ -55,6 +55,22 @@ def test_first_versions_of_vllm(version: str, collectives: str, decode: str) -> 
     assert (result.collectives, result.launch.decode) == (collectives, decode)
 
 
+@pytest.mark.parametrize(
+    ("version", "library"),
+    [
+        *((version, "vllm_paged") for version in ("0.2.7", "0.3.3", "0.4.2")),
+        ("0.4.3", "fa2"),
+        ("0.6.6", "fa2"),
+    ],
+)
+def test_vllm_decodes_with_paged_attention_of_its_own_before_flash_attention(
+    version: str, library: str
+) -> None:
+    kernels = as_of(find_engine("vllm"), version).kernels
+    assert kernels.library("attention_decode", "hopper") == library
+    assert kernels.library("attention_prefill", "hopper") == "fa2"
+
+
 def test_a_release_that_nothing_was_measured_of_is_less_certain() -> None:
     vllm = find_engine("vllm")
     for version, known in (("0.2.0", False), ("0.3.9", False), ("0.14.0", True), ("", True)):

@@ -66,7 +66,7 @@ def test_work_is_constant_requests_and_transport() -> None:
 def test_workers_called_one_by_one_cost_each_device_beyond_the_first(devices: int) -> None:
     host = msgspec.structs.replace(
         find_engine("vllm").host, step_us=100.0, request_us=10.0, token_us=1.0,
-        transport_us=50.0, rank_us=7.0,
+        transport_us=50.0, rank_us=7.0, nodes_us=0.0,
     )  # fmt: skip
     engine = msgspec.structs.replace(find_engine("vllm"), host=host)
     machine = Machine(find_device("H100"), engine, Host("fast", 2.0))
@@ -74,6 +74,8 @@ def test_workers_called_one_by_one_cost_each_device_beyond_the_first(devices: in
     assert host_work_s(machine, 3.0, 20.0, 1) == pytest.approx(alone / 2e6)
     spread = alone + 50.0 + 7.0 * (devices - 1)
     assert host_work_s(machine, 3.0, 20.0, devices) == pytest.approx(spread / 2e6)
+    staged = alone + 50.0 + 7.0 * (devices - 1)
+    assert host_work_s(machine, 3.0, 20.0, 2 * devices, 2) == pytest.approx(staged / 2e6)
 
 
 @pytest.mark.parametrize(("devices", "crosses"), [(1, False), (8, False), (9, True), (16, True)])

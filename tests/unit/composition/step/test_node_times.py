@@ -10,7 +10,10 @@ from silicast.composition.passes.deployment import Deployment
 from silicast.composition.step.states import BatchStates
 from silicast.composition.step.step import step_model
 from silicast.hardware.catalog import find_device
+from silicast.kernels.physics.constants import load_physics
+from silicast.kernels.physics.energy import cores_w
 from silicast.workload.models.lookup import find_model
+from silicast.workload.transformers.plan import Plan
 
 TABLES = ("exposed_s", "hidden_s", "waits_s", "launches_s", "between_s", "between_hidden_s")
 NODES = ("time_s", "bound_s", "independent", "core_j", "memory_j", "dram_bytes", "tiers")
@@ -42,3 +45,25 @@ def test_some_states_have_the_times_of_a_batch_of_them(rows: list[int]) -> None:
     )
     assert np.array_equal(slow.exposed_s, expected.exposed_s)
     assert (slow.total_s > some.total_s).all()
+
+
+@pytest.mark.parametrize("clocked", [False, True])
+def test_a_collective_draws_the_power_of_the_cores_that_it_keeps_busy(clocked: bool) -> None:
+    """0.15 of the cores, for as long as it takes; their power goes with the clock."""
+    deployment = Deployment.from_model(
+        find_model("Llama-3.1-8B"), find_device("H100"), find_engine("vllm"), plan=Plan(tp=4)
+    )
+    model = step_model(deployment)
+    states = BatchStates.decode([700] * 8, np.array([1, 301]))
+    times = model.steps(states)
+    device = deployment.device
+    if clocked:
+        slow_hz = 0.7 * times.clock_hz
+        times = model.at_clock(times, states, slow_hz, np.arange(2))
+        device = device.at_clock(slow_hz)
+    sums = [at for at, node in enumerate(model.graph.nodes) if node.op.family == "all_reduce"]
+    assert sums
+    share = load_physics("composition").default["collective_cores"]
+    spent = times.nodes.time_s[sums] * share * cores_w(device)
+    np.testing.assert_allclose(times.nodes.above_static_j[sums], spent, rtol=1e-12)
+    assert 0.0 < cores_w(find_device("H100").at_clock(1e9)) < cores_w(find_device("H100"))

@@ -138,3 +138,21 @@ def test_one_more_sequence_is_never_quicker(board: str, heads: int, groups: int)
     batch = OpBatch("attention_decode", Variant(), {**columns, "batch": sizes})
     seconds = AttentionDecode().times(batch, find_device(board)).estimate_s
     assert (seconds[1:] / seconds[:-1]).min() >= 0.995
+
+
+def test_a_kernel_of_one_head_a_block_reads_a_group_s_keys_again_for_each_head() -> None:
+    """DRAM gives them once, the cache on chip as often as the group has heads; of one head a group
+    both kernels read the same. Its constants are those of TensorRT-LLM's kernel of one head.
+    """
+    paged, shared = Variant(library="vllm_paged"), Variant(library="flashinfer")
+    assert scheme_for(paged, find_device("H100")).caller == "trtllm"
+    for heads, groups in ((32, 4), (32, 32)):
+        one = decode((512,) * 64, heads, groups, variant=paged)
+        together = decode((512,) * 64, heads, groups, variant=shared)
+        read = one.l2_s * cache_rate(one.device) * CONSTANTS["l2_efficiency"]
+        keys = 64 * 513 * heads * 128 * 2 * 2.0  # the new token sees itself
+        new = float(one.traffic.moved[0] - one.traffic.cached[0])
+        assert float(read[0]) == pytest.approx(keys + new, rel=1e-9)
+        assert one.tasks[0] == pytest.approx(64 * heads * one.splits.max())
+        assert float(one.traffic.dram_s[0]) == float(together.traffic.dram_s[0])
+        assert np.all(one.tasking.scalar)

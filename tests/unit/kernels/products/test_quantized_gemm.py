@@ -7,6 +7,7 @@ import pytest
 
 from silicast.hardware.catalog import find_device
 from silicast.kernels.physics.constants import load_physics
+from silicast.kernels.physics.energy import kernel_energy, waiting_w
 from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
@@ -85,3 +86,22 @@ def test_a_back_end_that_nobody_measured_says_so() -> None:
     assert model is not None
     assert model.is_measured(Variant("q4_k", library="ggml_cuda"), board)
     assert not model.is_measured(Variant("q4_k", library="ggml_hip"), board)
+
+
+def test_dot_products_of_a_row_keep_all_cores_busy() -> None:
+    """A block computes one column of one row, or 128 columns of many rows: a token of a model draws
+    the power of all cores, not of the one that a block for all columns would keep busy.
+    """
+    board = find_device("RTX 3090")
+    model = implementation_for("quantized_gemm", board.execution_model)
+    assert model is not None
+    variant = Variant("q4_k", library="ggml_cuda", cache="cold")
+    ops = [Op.make("quantized_gemm", variant, m=m, n=4096, k=4096) for m in (1, 100)]
+    times = model.times(OpBatch.from_ops(ops), board)
+    rows = load_physics("quantized").constants("ggml_cuda")["tile_rows"]
+    assert times.analysis.demand.tasks.tolist() == [4096.0, 32.0 * -(-100 // rows)]
+    energy = kernel_energy(times, OpBatch.from_ops(ops), board)
+    assert energy is not None
+    per_core = board.cores * board.clocks.boost_hz
+    cycles_w = load_physics("energy").constants(board.architecture)["core_cycle_j"] * per_core
+    assert energy.power_w[0] > waiting_w(board) + 0.5 * cycles_w
