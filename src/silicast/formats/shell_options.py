@@ -207,9 +207,9 @@ def reads_script(words: Sequence[str]) -> bool:
         last = re.split(r"[;&|]", remote)[-1].split()
         words = last[:-1] or last
         words = words[1:] if words[0] in ("exec", "sudo") else words
-    program, *rest = [word for word in words if "=" not in word] or [""]
-    takes = any(re.fullmatch(r"-\w*s", word) for word in rest)
-    runs = any(not word.startswith("-") or re.fullmatch(r"-\w*c", word) for word in rest)
+    program, *given = [word for word in words if "=" not in word] or [""]
+    takes = any(re.fullmatch(r"-\w*s", word) for word in given)
+    runs = any(not word.startswith("-") or re.fullmatch(r"-\w*c", word) for word in given)
     return program.rpartition("/")[2] in _SHELLS and (takes or not runs)
 
 
