@@ -144,7 +144,7 @@ core-test: $(DEV)
 	@rm -rf build/core-tools build/core-wheel build/core
 	@if ! command -v cc >/dev/null; then $(UNCHECKED) a C compiler" >&2; \
 	elif ! $(BIN)/python -c 'import os, sysconfig, sys; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))'; then $(UNCHECKED) Python.h" >&2; \
-	elif ! $(PIP) --target build/core-tools 'setuptools>=77' 'cython>=3.1,<4'; then $(UNCHECKED) Cython" >&2; \
+	elif ! $(PIP) --target build/core-tools $$($(BIN)/python -c 'import tomllib; print(*tomllib.load(open("core/pyproject.toml", "rb"))["build-system"]["requires"])'); then $(UNCHECKED) Cython" >&2; \
 	else set -e; \
 	  PYTHONPATH=$(CURDIR)/build/core-tools $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/core-wheel ./core; \
 	  $(PIP) --target build/core --no-deps build/core-wheel/*.whl; \

@@ -1,14 +1,15 @@
 """CPU seconds of the questions that people wait for, cold and known apart, and how they grow.
 
-    python -m benchmarks.speed_table [OUT.json]
+    SILICAST_CORE=off python -m benchmarks.speed_table [OUT.json]
+    SILICAST_CORE=require python -m benchmarks.speed_table [OUT.json]
 
-One run measures everything: each row several times, in turns with all others, so that a slow minute
-of a shared machine falls on all of them; the median counts. Commands find their bytecode, as a
-user's do, whatever this shell says of it. "New" is a question on a deployment
-that this process has not seen, "known" one that it has; no process finds what earlier ones kept on
-disk, but in the row that says so. Beside the times stand the machine, its
-load, the commit and what runs (Python, or a core), and how far batches of `silicast.deployment` are
-from `silicast.infer`.
+OUT.json has an entry for each of what runs (Python, the core); a run replaces its entry. One run
+measures everything: each row several times, in turns with all others, so that a slow minute of a
+shared machine falls on all of them; the median counts. Commands find their bytecode, as a user's
+do, whatever this shell says of it. "New" is a question on a deployment that this process has not
+seen, "known" one that it has; no process finds what earlier ones kept on disk, but in the row that
+says so. Beside the times stand the machine, its load, the commit, how many modules the first answer
+imports, and how far batches of `silicast.deployment` are from `silicast.infer`.
 """
 
 from __future__ import annotations
@@ -28,9 +29,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import silicast
+from benchmarks.speed_kernels import ROWS, batch_of, case_of
 from silicast import _CORE
 from silicast.composition.prices.step_prices import step_prices
 from silicast.composition.step.step import step_model
+from silicast.hardware.catalog import find_device
+from silicast.kernels.registry import implementation_for
+from silicast.learning.tiers import kernel_times
 from silicast.runner.replies import replies
 from silicast.scenario.answers.plan.answerer import best_plan
 from silicast.scenario.decode import decode
@@ -61,8 +66,11 @@ KERNELS: dict[str, dict[str, Any]] = {
         "intermediate": 768,
         "dtype": "bf16",
     },
+    "module": {"op": "mla_module", "batch": 8, "num_heads": 16, "q_len": 1, "dtype": "bf16"},
 }
-SIZE = {"gemm": "m", "attention": "kv_len", "experts": "tokens"}
+SIZE = {"gemm": "m", "attention": "kv_len", "experts": "tokens", "module": "kv_len"}
+FAMILY = {"attention": "attention_decode", "experts": "moe", "module": "mla_module"}
+"""Families whose names differ from those of the rows."""
 PLAN: dict[str, Any] = {
     "task": "plan",
     "model": "gpt3-175b",
@@ -73,6 +81,15 @@ PLAN: dict[str, Any] = {
 FINALISTS = 6
 LONG = 10_000
 """Requests of a long simulation."""
+MANY = 100_000
+"""Requests of the simulation whose memory is measured."""
+MEMORY = """
+import resource, silicast
+from benchmarks.speed_table import MANY, WHERE, serving
+silicast.predict(**WHERE, task="serving", workload=serving(MANY))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+"""
+FIRST = "infer --model Llama-3.1-8B --device h100 --batch 8 --input-len 1024 --output-len 128"
 SHELL_SERVE = "serve --model Llama-3.1-8B --device h100 --rate 10 --requests 1000"
 TP8: dict[str, Any] = {**WHERE, "model": "Llama-3.1-70B", "parallel": {"tp": 8}}
 
@@ -111,6 +128,7 @@ class Rows:
         self.draw = random.Random(36)
         self.known = silicast.deployment(**WHERE)
         self.known.batch(batch=8, input_len=1000, output_len=128)
+        self.many = {name: batch_of(FAMILY.get(name, name), ROWS) for name in KERNELS}
         self._bytecode, self._cache = TemporaryDirectory(), TemporaryDirectory()
 
     def kernel(self, name: str) -> float:
@@ -119,6 +137,14 @@ class Rows:
             size = {SIZE[name]: self.draw.randint(1, 8192)}
             silicast.predict(task="kernel", device="h100", workload={**KERNELS[name], **size})
         return 20
+
+    def kernels(self, name: str) -> float:
+        """Many kernels of sizes of their own in one call."""
+        family = FAMILY.get(name, name)
+        model, batch = implementation_for(family, "simt"), self.many[name]
+        assert model is not None
+        kernel_times(model, batch, find_device(case_of(family)[0]))
+        return len(batch)
 
     def new_batch(self) -> float:
         forget()
@@ -185,32 +211,25 @@ class Rows:
 
     def shell(self, *arguments: str, kept: bool = False) -> float:
         """A command in a process of its own, with the bytecode of an earlier one, and what earlier
-        ones kept on disk if it may.
+        ones kept on disk if it may; returns one.
         """
+        self.child(["-m", "silicast", *arguments], kept=kept)
+        return 1
+
+    def child(
+        self, arguments: list[str], *, kept: bool = False
+    ) -> subprocess.CompletedProcess[str]:
+        """Python in a process of its own."""
         shell = {n: v for n, v in os.environ.items() if n != "PYTHONDONTWRITEBYTECODE"}
         shell["PYTHONPYCACHEPREFIX"] = self._bytecode.name
         shell["SILICAST_CACHE"] = self._cache.name if kept else ""
-        command = [sys.executable, "-m", "silicast", *arguments]
-        subprocess.run(command, check=True, capture_output=True, env=shell)
-        return 1
+        command = [sys.executable, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, env=shell, text=True)
 
 
 def rows() -> dict[str, tuple[Timed, float, str]]:
     """Name -> what is measured, its factor to the unit, the unit."""
-    row = Rows()
-    first = (
-        "infer",
-        "--model",
-        "Llama-3.1-8B",
-        "--device",
-        "h100",
-        "--batch",
-        "8",
-        "--input-len",
-        "1024",
-        "--output-len",
-        "128",
-    )
+    row, first = Rows(), FIRST.split()
     serving_command = (*SHELL_SERVE.split(), "--input-len", "512", "--output-len", "128")
     return {
         "first answer from the shell": (lambda: row.shell(*first), 1.0, "s"),
@@ -222,6 +241,10 @@ def rows() -> dict[str, tuple[Timed, float, str]]:
         ),
         **{
             f"kernel from Python: {name}": (partial(row.kernel, name), 1e6, "us")
+            for name in KERNELS
+        },
+        **{
+            f"kernel of {ROWS:,} in one call: {name}": (partial(row.kernels, name), 1e6, "us")
             for name in KERNELS
         },
         "static batch, new deployment": (row.new_batch, 1e3, "ms"),
@@ -268,6 +291,11 @@ def measured() -> Iterator[tuple[str, float, str]]:
     Rows().search(2 + FINALISTS)
     yield "search of 2 finalists, GPT-3 175B, 1,024 GPUs", few, "s"
     yield "a further finalist", 1e3 * (cpu_s() - start - few) / FINALISTS, "ms"
+    imports = Rows().child(["-X", "importtime", "-m", "silicast", *FIRST.split()]).stderr
+    modules = imports.count("import time:") - 1  # less the heading
+    yield "modules that the first answer imports", modules, "modules"
+    memory = Rows().child(["-c", MEMORY]).stdout
+    yield f"memory at most, {MANY:,} requests served", float(memory), "MiB"
 
 
 def off() -> dict[str, float]:
@@ -289,7 +317,6 @@ def main(out: str = "") -> None:
     commit = subprocess.run(git, check=False, capture_output=True, text=True).stdout.strip()
     result = {
         "commit": commit,
-        "runs": _CORE.description,
         "machine": {"processors": os.cpu_count(), "load_average": os.getloadavg()[0]},
         "rows": table,
         "deployment_batch_off": off(),
@@ -299,7 +326,10 @@ def main(out: str = "") -> None:
         print(f"{name:48}{row['value']:10.3g} {row['unit']}")
     print(result["deployment_batch_off"])
     if out:
-        Path(out).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+        path = Path(out)
+        known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        known[_CORE.description] = result
+        path.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
