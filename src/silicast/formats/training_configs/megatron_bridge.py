@@ -62,6 +62,8 @@ RENAMED = {
     "fp4": "fp4-format",
     "sequence-length": "seq-length",
 }
+SWITCHED_OFF = {"apply-rope-fusion": "no-rope-fusion"}
+"""Fields whose false is an argument."""
 MIXED = (
     ("mxfp8", {"fp8-format": "hybrid", "fp8-recipe": "mxfp8"}),
     ("nvfp4", {"fp4-format": "e2m1"}),
@@ -189,6 +191,8 @@ def _arguments(tree: Mapping[str, Any], file: str) -> tuple[dict[str, Any], str]
         for name, value in known_values(tree.get(section), section, file, effects_of(TOOL)).items():
             key = str(name).replace("_", "-")
             key = RENAMED.get(key, key)
+            if value is False and key in SWITCHED_OFF:
+                arguments[SWITCHED_OFF[key]] = True
             if value is not None and value is not False:
                 arguments[key] = " ".join(map(str, value)) if isinstance(value, list) else value
     if "recompute-granularity" not in arguments:  # a recipe's method stays where that is None

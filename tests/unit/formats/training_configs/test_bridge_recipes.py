@@ -120,3 +120,13 @@ def test_fields_of_fields_that_are_not_known_are_still_refused(tmp_path: Path) -
     text = SCALED.replace("cfg.model.seq_length", "cfg.model.longest")
     with pytest.raises(SilicastError, match=r"cfg\.model\.longest"):
         scaled(tmp_path, "qwen3_30b_a3b_pretrain_16gpu_config", 16, text)
+
+
+def test_rotations_that_are_not_fused_are_operators(tmp_path: Path) -> None:
+    text = DENSE.replace(
+        "    return cfg", "    cfg.model.apply_rope_fusion = False\n    return cfg"
+    )
+    assert "fused_rope" not in read(tmp_path, DENSE, 64)["engine"]["options"]
+    options = read(tmp_path, text, 64)["engine"]["options"]
+    assert options["fused_rope"] is False
+    assert not any("rope" in name for name in options.get("unpriced", []))
