@@ -11,8 +11,9 @@ from __future__ import annotations
 import ast
 import copy
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, final
 
 from silicast.core.errors import SilicastError, over_limit
@@ -73,12 +74,18 @@ class Built:
 class PythonFile:
     """Functions and constants of a file.
 
+    Args:
+        setters: imported functions that set one field of the tree that they are given first to
+            what they are given next, and return it -> the field, dotted.
+
     Raises:
         SilicastError: no Python, or too much of it.
     """
 
-    def __init__(self, text: str, file: str = "") -> None:
-        self.file = file
+    def __init__(
+        self, text: str, file: str = "", setters: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        self.file, self.setters = file, setters
         try:
             module = ast.parse(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -92,6 +99,9 @@ class PythonFile:
             node.name: node for node in module.body if isinstance(node, ast.FunctionDef)
         }
         self.imports = [node for node in module.body if isinstance(node, ast.ImportFrom)]
+        self.aliases = {
+            each.asname: each.name for node in self.imports for each in node.names if each.asname
+        }
         self.module = module
         self.constants: dict[str, Any] = {}
         self.inlined = 0
@@ -219,12 +229,7 @@ class _Body:
         if len(path) < 2 or not isinstance(holder, dict):
             self.unread.append(f"line {target.lineno}: {_shown(target)} = ...")
             return
-        for name in path[1:-1]:
-            inner = holder.get(name)
-            if not isinstance(inner, dict):
-                inner = holder[name] = {} if not isinstance(inner, Unread) else {CALLED: str(inner)}
-            holder = inner
-        holder[path[-1]] = value
+        set_field(holder, path[1:], value)
 
     def value(self, node: ast.expr) -> Any:
         """What an expression gives; :class:`Unread` where only running it would say."""
@@ -271,6 +276,11 @@ class _Body:
             self.blocked += built.blocked
             if built.tree:
                 return copy.deepcopy(built.tree)
+        if name in self.file.setters and function is None and len(given) == 2:
+            result, *_ = given
+            if isinstance(result, dict):
+                set_field(result, self.file.setters[name].split("."), given[1])
+                return result
         if name == "isinstance" and len(node.args) == 2:
             kind = _KINDS.get(_dotted(node.args[1]))
             if kind is not None and not isinstance(given[0], Unread | dict):
@@ -329,6 +339,22 @@ class _Body:
         compares = _COMPARES.get(type(comparison))
         numbers = all(isinstance(side, int | float) for side in (left, right))
         return compares(left, right) if compares is not None and numbers else unread
+
+
+def set_field(tree: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    """Sets a field of a tree; what is not known on the way becomes a table.
+
+    >>> tree = {"train": {"steps": 1}}
+    >>> set_field(tree, ["model", "layers"], 2)
+    >>> tree
+    {'train': {'steps': 1}, 'model': {'layers': 2}}
+    """
+    for name in path[:-1]:
+        inner = tree.get(name)
+        if not isinstance(inner, dict):
+            inner = tree[name] = {} if not isinstance(inner, Unread) else {CALLED: str(inner)}
+        tree = inner
+    tree[path[-1]] = value
 
 
 def _at_top(module: ast.Module) -> list[ast.stmt]:

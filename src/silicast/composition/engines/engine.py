@@ -136,6 +136,7 @@ class TrainingTable(Strict, frozen=True):
         expandable_segments: the allocator maps pages of one range, and loses little between blocks.
         fused_loss: one kernel makes the loss of its logits; else operators do, in 32 bits.
         fused_gradient_accumulation: products add to earlier gradients themselves.
+        fused_rope: one kernel turns queries and keys; else the library's operators do.
         deterministic: results are filled beforehand, attention's gradients summed in one order.
         reshard_after_forward: gathered weights are gathered again for a layer's backward pass.
         weights_copied: sharded weights are copied out of the buffer that they are gathered in.
@@ -153,6 +154,7 @@ class TrainingTable(Strict, frozen=True):
     expandable_segments: bool = False
     fused_loss: bool = True
     fused_gradient_accumulation: bool = True
+    fused_rope: bool = True
     deterministic: bool = False
     reshard_after_forward: bool = True
     weights_copied: bool = False

@@ -44,6 +44,7 @@ option                        values               what it does
 ``dropout``                   true, false          of one that trains: layers drop results
 ``fused_loss``                true, false          one kernel makes the loss of its logits
 ``fused_gradient_accumulation`` true, false        products add to gradients themselves
+``fused_rope``                true, false          one kernel turns queries and keys in training
 ``deterministic``             true, false          each training step gives the same bits
 ``wide_workspaces``           true, false          libraries of products hold 32 MiB each
 ``reshard_after_forward``     true, false          sharded weights are gathered again for backward
@@ -438,7 +439,7 @@ MOST_COPIES = 4
 MOST_EXPERTS = 1 << 16
 
 TRAINING_SWITCHES = (
-    *("expandable_segments", "dropout", "fused_loss", "fused_gradient_accumulation"),
+    *("expandable_segments", "dropout", "fused_loss", "fused_gradient_accumulation", "fused_rope"),
     *("deterministic", "reshard_after_forward", "wide_workspaces"),
 )
 

@@ -15,7 +15,7 @@ from silicast.distributed.memory.memory import Rules, plan_memory, rows_memory
 from silicast.distributed.memory.memory_rows import PipelineRanks
 from silicast.distributed.memory.offload import SHARES
 from silicast.distributed.ranks.plan import TrainingPlan
-from silicast.distributed.search.candidates import RECOMPUTES, CandidatePlans
+from silicast.distributed.search.candidates import CandidatePlans
 from silicast.workload.models.model import ModelConfig
 
 GB = 1e9
@@ -28,7 +28,7 @@ def candidates_memory(candidates: CandidatePlans, rules: Rules = Rules()) -> F64
     """Bytes that the fullest rank of each plan needs, shape (n,)."""
     needed = np.zeros(len(candidates))
     chosen = candidates.column("recompute")
-    for number, recompute in enumerate(RECOMPUTES):
+    for number, recompute in enumerate(candidates.space.recomputes):
         indices = np.flatnonzero(chosen == number)
         if len(indices):
             part = candidates.chosen(indices)

@@ -68,7 +68,7 @@ class Dispersion:
         """By which share the slowest of ``count`` takes longer than one of them, in the mean.
 
         >>> Dispersion(0.015).wait_for_slowest(1), round(Dispersion(0.015).wait_for_slowest(64), 4)
-        (0.0, 0.0359)
+        (0.0, 0.0357)
         """
         if count == 1:
             return 0.0

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64
@@ -21,6 +22,7 @@ from silicast.workload.training.recomputation import Recompute
 from silicast.workload.transformers.plan import Plan, shard_of
 
 RECOMPUTES: tuple[Recompute, ...] = ("none", "selective", "full")
+"""Tried of every model."""
 FIELDS = ("tp", "pp", "cp", "dp", "ep", "etp", "zero", "virtual_stages", "micro_batch", "recompute")
 LONGEST_PIECE = 2048
 """Sequences are cut over context ranks into no fewer tokens than these."""
@@ -40,6 +42,7 @@ class PlanSpace:
         interleaved: pipeline ranks may hold several chunks.
         context: how context ranks see each other's keys.
         zero_whole_weights: the ZeRO stage of plans whose ranks keep whole weights.
+        recomputes: what may run again; field ``recompute`` of a plan counts them.
     """
 
     model: ModelConfig
@@ -52,6 +55,7 @@ class PlanSpace:
     interleaved: bool = True
     context: ContextExchange = "ring"
     zero_whole_weights: int = 1
+    recomputes: tuple[Recompute, ...] = RECOMPUTES
 
 
 @final
@@ -90,7 +94,19 @@ class CandidatePlans:
         micro, again = table.pop("micro_batch"), table.pop("recompute")
         sequence = self.space.sequence_parallel and table["tp"] > 1
         plan = TrainingPlan(**table, sequence_parallel=sequence, context=self.space.context)
-        return plan, micro, RECOMPUTES[again]
+        return plan, micro, self.space.recomputes[again]
+
+    def worthwhile(self, fits: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Those of the plans that fit that a search looks at, shape (n,): modules run again only
+        where the same plan does not fit without.
+
+        Args:
+            fits: shape (n,).
+        """
+        again = self.column("recompute")
+        plain = np.maximum.accumulate(np.where(again == 0, np.arange(len(again)), -1))
+        needless = (again >= len(RECOMPUTES)) & (plain >= 0) & fits[plain]
+        return fits & ~needless
 
 
 def candidates(space: PlanSpace) -> CandidatePlans:
@@ -172,7 +188,7 @@ def _spread(
                 continue
             for ep, etp in _experts(space, tp, cp, dp):
                 for zero in _of(space, "zero", zeros):
-                    for again in _of(space, "recompute", list(range(len(RECOMPUTES)))):
+                    for again in _of(space, "recompute", list(range(len(space.recomputes)))):
                         yield tp, pp, cp, dp, ep, etp, zero, virtual, micro, again
 
 

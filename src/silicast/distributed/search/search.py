@@ -24,6 +24,7 @@ import numpy as np
 
 from silicast.communication.algorithms.algorithm import Collective
 from silicast.communication.collective import collective_times
+from silicast.composition.passes.program import ProgramPass
 from silicast.composition.prices.kept_times import keeping_times
 from silicast.composition.step.stage_graph import topology
 from silicast.core.errors import SilicastError
@@ -31,12 +32,23 @@ from silicast.core.numerics import F64, I64
 from silicast.distributed.pipeline.chunk import Rank, chunk_graph, predict_chunk
 from silicast.distributed.ranks.data_ranks import layer_parameters
 from silicast.distributed.ranks.plan import ELEMENT, TrainingPlan
-from silicast.distributed.search.candidates import RECOMPUTES, CandidatePlans
+from silicast.distributed.search.candidates import CandidatePlans
 from silicast.distributed.search.search_file import Kept, Priced
 from silicast.distributed.step.step import DistributedStep, Overlap, predict_step
-from silicast.workload.graphs.graph import BACKWARD
+from silicast.workload.graphs.graph import BACKWARD, Graph
+from silicast.workload.training.recomputation import (
+    Part,
+    activation_bytes,
+    has_latent,
+    part_of,
+    recomputed_parts,
+)
 from silicast.workload.transformers.decoder import PREDICTING
 from silicast.workload.transformers.plan import Plan
+
+PARTS: tuple[Part, ...] = ("norm", "core", "mla_up", "mlp", "moe_act", "moe", "shared")
+AGAIN = ("layer", *PARTS)
+"""A layer's forward pass, and parts of it that recomputation may run again."""
 
 
 @final
@@ -45,16 +57,15 @@ class Unit:
     """One micro-batch, seconds; parameters of a rank.
 
     Attributes:
-        layer_forward, layer_backward: of an average layer, nothing computed again.
-        core_forward: of its attention, which selective recomputation runs again.
+        layer_backward: of an average layer, nothing computed again.
+        again: of the forward pass of an average layer and of its parts that may run again
+            (:data:`AGAIN`): on the device, then what the host takes to launch them.
         ends_forward, ends_backward: of embedding, head and loss.
         launches: of the host, forward and backward.
         layer_parameters, layer_experts, ends_parameters: held by a rank without sharding.
     """
 
-    layer_forward: float
     layer_backward: float
-    core_forward: float
     first_forward: float
     first_backward: float
     last_forward: float
@@ -63,6 +74,7 @@ class Unit:
     layer_parameters: float
     layer_experts: float
     ends_parameters: float
+    again: tuple[float, ...]
 
 
 @lru_cache(maxsize=4096)
@@ -79,13 +91,11 @@ def unit_of(rank: Rank) -> Unit:
     layers = rank.deployment.model.layers
     chunk = predict_chunk(rank, 0, rank.deployment.model.staged_layers)
     times: dict[str, float] = {}
-    core = 0.0
     for node, seconds in zip(chunk.model.graph.nodes, chunk.times.exposed_s[:, 0], strict=True):
         times[node.block] = times.get(node.block, 0.0) + float(seconds)
-        if node.op.family.startswith(("attention_", "mla_")) and node.direction == "forward":
-            core += float(seconds)
     graph = chunk_graph(rank, 0, rank.deployment.model.staged_layers)
     layered = {block.name for block in graph.blocks if block.layers}
+    again = _parts_s(chunk, graph, rank.deployment.device.dram.bandwidth_bytes_per_s)
     forward = backward = 0.0
     ends: dict[str, float] = {}
     for name, seconds in times.items():
@@ -108,10 +118,40 @@ def unit_of(rank: Rank) -> Unit:
         s for name, s in ends.items() if not name.startswith(_LAST) and BACKWARD in name
     )
     return Unit(
-        forward / layers, backward / layers, core / layers, first, first_back, last, last_back,
-        float(chunk.times.launches_s.sum()),
+        backward / layers, first, first_back, last, last_back, float(chunk.times.launches_s.sum()),
         inside[0] / layers, inside[1] / layers, float(whole[0] - inside[0]),
+        (forward / layers, *(each / layers for each in again)),
     )  # fmt: skip
+
+
+def _parts_s(chunk: ProgramPass, graph: Graph, bandwidth: float) -> list[float]:
+    """Seconds of the forward pass of all layers in :data:`PARTS`, then what the host takes to
+    launch the pass, and these.
+    """
+    parts = {
+        (block.name, node.name): part_of(node, has_latent(block))
+        for block in graph.blocks
+        if block.layers
+        for node in block.nodes
+    }
+    seconds_in, calls_in = dict.fromkeys(PARTS, 0.0), dict.fromkeys(PARTS, 0.0)
+    every = inside = 0.0
+    nodes, calls = chunk.model.graph.nodes, chunk.model.graph.calls.tolist()
+    for node, seconds, count in zip(nodes, chunk.times.exposed_s[:, 0], calls, strict=True):
+        key, current = (node.block, node.name), node.count * count
+        every += current
+        if node.direction != "forward" or key not in parts:
+            continue
+        part = parts[key]
+        inside += current
+        if part in seconds_in:
+            seconds_in[part] += float(seconds)
+            calls_in[part] += current
+        if node.op.family == "moe":
+            seconds_in["moe_act"] += node.count * activation_bytes(node.op) / bandwidth
+            calls_in["moe_act"] += node.count
+    each = float(chunk.times.launches_s.sum()) / every
+    return [*seconds_in.values(), each * inside, *(each * count for count in calls_in.values())]
 
 
 _LAST = ("head", PREDICTING)
@@ -121,7 +161,6 @@ UPDATE_BYTES = 30.0
 moments read, the latter three and the 16-bit weight written."""
 FINALISTS = 32
 """Plans that are predicted in full where nobody says how many."""
-_FULL, _SELECTIVE = RECOMPUTES.index("full"), RECOMPUTES.index("selective")
 _CUT = ("tp", "cp", "ep", "etp", "micro_batch")
 
 Memory = Callable[[CandidatePlans], F64]
@@ -203,7 +242,7 @@ def search(
             finalist can be predicted; says why the first one cannot.
     """
     needed = memory(legal)
-    fits = np.flatnonzero(needed <= usable_bytes)
+    fits = np.flatnonzero(legal.worthwhile(needed <= usable_bytes))
     if not len(fits):
         least = int(needed.argmin())
         plan, micro, again = legal.plan(least)
@@ -292,11 +331,18 @@ def closed_form(rank: Rank, plans: CandidatePlans, overlap: Overlap = Overlap())
     return _times(rank, plans, table, overlap)
 
 
-_UNIT_FIELDS = tuple(Unit.__dataclass_fields__)
+_SCALARS = tuple(name for name in Unit.__dataclass_fields__ if name != "again")
+_UNIT_FIELDS = (
+    *_SCALARS,
+    *(f"{name}_forward" for name in AGAIN),
+    *(f"{name}_launched" for name in AGAIN),
+)
 
 
 def _row(unit: Unit | None) -> list[float]:
-    return [float("inf") if unit is None else getattr(unit, name) for name in _UNIT_FIELDS]
+    if unit is None:
+        return [float("inf")] * len(_UNIT_FIELDS)
+    return [*(getattr(unit, name) for name in _SCALARS), *unit.again]
 
 
 def _unit(rank: Rank, plans: CandidatePlans, row: int) -> Unit | None:
@@ -319,8 +365,12 @@ def _times(rank: Rank, plans: CandidatePlans, table: F64, overlap: Overlap) -> F
     pp, again = plans.column("pp"), plans.column("recompute")
     ceil = np.ceil(layers / pp)
     forward = ceil * unit["layer_forward"]
-    extra = np.where(again == _FULL, unit["layer_forward"], 0.0)
-    extra = np.where(again == _SELECTIVE, unit["core_forward"], extra)
+    extra, relaunched = np.zeros(len(plans)), np.zeros(len(plans))
+    for number, policy in enumerate(plans.space.recomputes):
+        for name in ("layer",) if policy == "full" else recomputed_parts(policy):
+            if f"{name}_forward" in unit:
+                extra += np.where(again == number, unit[f"{name}_forward"], 0.0)
+                relaunched += np.where(again == number, unit[f"{name}_launched"], 0.0)
     backward = ceil * (unit["layer_backward"] + extra)
     first = unit["first_forward"] + unit["first_backward"]
     last = unit["last_forward"] + unit["last_backward"]
@@ -347,7 +397,8 @@ def _times(rank: Rank, plans: CandidatePlans, table: F64, overlap: Overlap) -> F
     update = update + (host.update_us or host.step_us) * machine.host_us_s
     chunks = plans.column("virtual_stages")
     stage = np.where(pp > 1, host.stage_us * machine.host_us_s, 0.0)
-    launched = np.where(np.isfinite(one), unit["launches"] / pp + chunks * stage, 0.0)
+    launched = (unit["launches"] + layers * relaunched) / pp
+    launched = np.where(np.isfinite(one), launched + chunks * stage, 0.0)
     later = np.maximum(launched - slowest, 0.0)  # the host takes longer than the device
     times: F64 = (count + (pp - 1) / chunks) * later + count * slowest + bubble + left + update
     return times

@@ -6,6 +6,7 @@ What ``_pretrain_common`` and its like set is from megatron-bridge 0.3.1, recipe
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, final
 
@@ -14,10 +15,10 @@ from silicast.core.decode import read_toml
 from silicast.core.errors import unsupported
 from silicast.formats.effects import effects_of
 from silicast.formats.fields import Fields
-from silicast.formats.python_file import CALLED, GIVEN
+from silicast.formats.python_file import CALLED, GIVEN, Unread
 from silicast.formats.source import Source
 from silicast.formats.training_configs.megatron import Megatron, scenario_of
-from silicast.formats.training_configs.python_recipe import chosen_recipe, known_values
+from silicast.formats.training_configs.python_recipe import called_in, chosen_recipe, known_values
 from silicast.formats.training_configs.reader import Stated, TrainingConfig, Tree, register
 from silicast.formats.training_configs.trainer_run import ALL_TARGETS, targets_of
 
@@ -46,6 +47,10 @@ COMMON: Mapping[str, Mapping[str, Any]] = {
     },
 }
 """What these functions, which recipes begin with, set."""
+SETTERS = {"_with_global_batch_size": "train.global_batch_size"}
+"""Functions of performance recipes that set a field of one (0.6.2, perf_recipes/*/common.py)."""
+OF_RECIPE = re.compile(r"cfg\.([a-z_]+)\.([a-z_]+)")
+"""A value that is another field of the recipe."""
 TOOL = "megatron"
 RENAMED = {
     "virtual-pipeline-model-parallel-size": "num-virtual-stages-per-pipeline-rank",
@@ -57,6 +62,8 @@ RENAMED = {
     "fp4": "fp4-format",
     "sequence-length": "seq-length",
 }
+SWITCHED_OFF = {"apply-rope-fusion": "no-rope-fusion"}
+"""Fields whose false is an argument."""
 MIXED = (
     ("mxfp8", {"fp8-format": "hybrid", "fp8-recipe": "mxfp8"}),
     ("nvfp4", {"fp4-format": "e2m1"}),
@@ -111,13 +118,12 @@ def library_recipes() -> Mapping[str, Mapping[str, Any]]:
     """Recipes of the library by their functions: what each sets over ``_pretrain_common``."""
     recipes: dict[str, dict[str, Any]] = {}
     for name, stated in read_toml(FILE).items():
-        recipe: dict[str, Any] = {
-            section: dict(values) for section, values in COMMON["_pretrain_common"].items()
-        }
+        common = COMMON[stated.get("common", "_pretrain_common")]
+        recipe: dict[str, Any] = {section: dict(values) for section, values in common.items()}
         for section, values in stated.items():
             if isinstance(values, Mapping):
                 recipe[section] = {**recipe.get(section, {}), **values}
-            elif section != "hf":
+            elif section not in ("hf", "common"):
                 recipe[section] = values
         model: dict[str, Any] = {CALLED: "from_hf_pretrained", GIVEN: [stated["hf"]]}
         if "expert_model_parallel_size" in stated.get("model", {}):
@@ -132,16 +138,17 @@ def _recipe(file: Source, stated: Stated, remarks: list[str]) -> dict[str, Any]:
     Raises:
         SilicastError: it holds several, or one that only running it would give.
     """
-    name, _, built, more = chosen_recipe(
+    name, python, built, more = chosen_recipe(
         file,
         stated,
         {"model": dict},
         "give the YAML that the run writes (run_config.yaml), or a recipe without arguments",
         effects_of(TOOL),
         library_recipes(),
+        SETTERS,
     )
     remarks += more
-    begins = str(built.tree.get(CALLED, "")).rpartition(".")[2]
+    begins = called_in(built.tree, python)
     base = COMMON.get(begins) or library_recipes().get(begins, {})
     if not base and begins != "ConfigContainer":
         raise unsupported(
@@ -159,8 +166,22 @@ def _recipe(file: Source, stated: Stated, remarks: list[str]) -> dict[str, Any]:
             tree[section] = {**values, **(inner if isinstance(inner, dict) else {})}
     if base and tree.get("peft", {}) is None:
         tree.pop("peft")
+    _refer(tree)
     remarks.append(f"recipe: {name}" + (f", over what {begins} sets" if base else ""))
     return tree
+
+
+def _refer(tree: dict[str, Any]) -> None:
+    """Takes fields that are set to other fields of the recipe from those."""
+    for section in SECTIONS:
+        table = tree.get(section)
+        if not isinstance(table, dict):
+            continue
+        for name, value in list(table.items()):
+            other = OF_RECIPE.fullmatch(value.text) if isinstance(value, Unread) else None
+            held = tree.get(other[1]) if other is not None else None
+            if other is not None and isinstance(held, dict) and other[2] in held:
+                table[name] = held[other[2]]
 
 
 def _arguments(tree: Mapping[str, Any], file: str) -> tuple[dict[str, Any], str]:
@@ -170,6 +191,8 @@ def _arguments(tree: Mapping[str, Any], file: str) -> tuple[dict[str, Any], str]
         for name, value in known_values(tree.get(section), section, file, effects_of(TOOL)).items():
             key = str(name).replace("_", "-")
             key = RENAMED.get(key, key)
+            if value is False and key in SWITCHED_OFF:
+                arguments[SWITCHED_OFF[key]] = True
             if value is not None and value is not False:
                 arguments[key] = " ".join(map(str, value)) if isinstance(value, list) else value
     if "recompute-granularity" not in arguments:  # a recipe's method stays where that is None

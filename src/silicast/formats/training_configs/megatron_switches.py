@@ -29,7 +29,6 @@ UNPRICED = (
     "no-bias-gelu-fusion",
     "no-bias-swiglu-fusion",
     "no-bias-dropout-fusion",
-    "no-rope-fusion",
     "no-persist-layer-norm",
     "check-for-nan-in-loss-and-grad",
     "check-for-spiky-loss",
@@ -86,6 +85,8 @@ def switches(fields: Fields, *, experts: bool) -> tuple[dict[str, Any], list[str
         "fused_gradient_accumulation": not fields.flag("no-gradient-accumulation-fusion"),
         "deterministic": fields.flag("deterministic-mode"),
     }
+    if fields.flag("no-rope-fusion"):
+        options["fused_rope"] = False
     if _without_switch(fields):
         options["nvls"] = False
     options |= _of_memory(fields)

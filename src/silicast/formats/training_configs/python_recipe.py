@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from silicast.core.errors import unsupported
@@ -26,18 +27,20 @@ def chosen_recipe(
     hint: str,
     effects: Effects,
     library: Collection[str] = (),
+    setters: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[str, PythonFile, Built, list[str]]:
     """The recipe of a file that is chosen, by name, with the file, what it builds, and remarks.
 
     Args:
         parts: fields that a whole recipe has, and their types; hint: where there is none.
-        library: functions of the tool's library that return whole recipes.
+        library: functions of the tool's library that return whole recipes; setters: those that set
+            a field (:class:`~silicast.formats.python_file.PythonFile`).
 
     Raises:
         SilicastError: the file holds several, or one that only running it would give.
     """
     path = str(file.path)
-    python = PythonFile(file.text(), path)
+    python = PythonFile(file.text(), path, setters)
     builts = {name: python.built(name) for name in python.builders()}
     if python.started is not None:
         builts["file"] = Built(python.started)
@@ -45,7 +48,7 @@ def chosen_recipe(
     recipes = {
         name: ""
         for name, tree in trees.items()
-        if str(tree.get(CALLED, "")).rpartition(".")[2] in library
+        if called_in(tree, python) in library
         or all(isinstance(tree.get(part), kind) for part, kind in parts.items())
     }
     if not recipes:
@@ -69,6 +72,12 @@ def chosen_recipe(
     remarks = [f"not followed: {line}" for line in built.unread]
     remarks += [f"not followed: {line}: sets {', '.join(names)}" for line, names in built.blocked]
     return name, python, built, remarks
+
+
+def called_in(tree: Mapping[str, Any], python: PythonFile) -> str:
+    """The function that a tree is of, by the name that its library has; "" of none."""
+    name = str(tree.get(CALLED, "")).rpartition(".")[2]
+    return python.aliases.get(name, name)
 
 
 def known_values(table: Any, path: str, file: str, effects: Effects) -> dict[str, Any]:

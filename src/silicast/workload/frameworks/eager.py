@@ -29,6 +29,7 @@ from silicast.workload.frameworks.model_code import (
     with_filled_results,
     with_further_passes,
 )
+from silicast.workload.frameworks.unfused_rope import unfused_rope
 from silicast.workload.graphs.graph import Block, Graph, Node
 from silicast.workload.graphs.nodes import (
     CROSS_KV,
@@ -115,6 +116,7 @@ class Framework:
         filled_results: what kernels write is filled beforehand, as deterministic frameworks do.
         further_passes: over memory, beside those of the model's code and as a share of them; a
             compiler leaves none.
+        fused_rope: one kernel turns queries and keys of a training library's layers.
     """
 
     compiled: bool = False
@@ -126,6 +128,7 @@ class Framework:
     fused_loss: bool = True
     filled_results: bool = False
     further_passes: float = 0.0
+    fused_rope: bool = True
 
 
 class LayerSharding(Protocol):
@@ -299,7 +302,8 @@ class _Lowering:
             return
         node = replace(node, op=self._sized(node.op, of_each=node.name.startswith("pooler")))
         if self.framework.fused_layers:
-            yield node
+            unfused = family == "rope" and not self.framework.fused_rope
+            yield from unfused_rope(node, self.model) if unfused else (node,)
         elif family == "moe":
             yield from expert_loop(node, self.model, self.shape.batch, self._pass)
         elif node.name in _PROJECTED and self.model.family not in ONE_PROJECTION:

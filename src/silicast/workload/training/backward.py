@@ -16,7 +16,7 @@ from typing import final
 
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.workload.graphs.graph import BACKWARD, Block, Graph, Node
-from silicast.workload.graphs.op import Op, Variant
+from silicast.workload.graphs.op import INTEGERS, Op, Variant
 from silicast.workload.graphs.outputs import result_bytes
 from silicast.workload.training.gradients import gradients, saved_by
 from silicast.workload.training.recomputation import Recompute, run_again
@@ -90,7 +90,11 @@ class _Backward:
     def nodes(self) -> Iterator[Node]:
         for node in reversed(self.block.nodes):
             yield from self._of(node)
-        shared = [node for node in self.block.nodes if not node.inputs and not node.of_weights]
+        shared = [
+            node
+            for node in self.block.nodes
+            if not node.inputs and not node.of_weights and not node.op.variant.flag(INTEGERS)
+        ]
         yield from self._sums("input", shared[0] if len(shared) > 1 else None, len(shared))
 
     def _of(self, node: Node) -> Iterator[Node]:

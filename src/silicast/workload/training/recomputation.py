@@ -89,6 +89,25 @@ def recomputed_parts(recompute: Recompute) -> frozenset[Part]:
     return frozenset(part for name in names for part in MODULES[name])
 
 
+def module_policies(*, latent: bool, experts: bool) -> tuple[Recompute, ...]:
+    """Policies of single modules that libraries of fused layers offer, those that run least again
+    first (recipes of Megatron-Bridge).
+
+    >>> module_policies(latent=False, experts=False)
+    ('selective:layernorm', 'selective:mlp', 'selective:layernorm+mlp')
+
+    Args:
+        latent: layers have ways up from a latent; experts: some have routed experts.
+    """
+    if not experts:
+        names = [["layernorm"], ["mlp"], ["layernorm", "mlp"]]
+    else:
+        small = ["mla_up_proj", "moe_act", "layernorm"][not latent :]
+        names = [small[: count + 1] for count in range(len(small))]
+        names += [["moe"], [*(name for name in small if name != "moe_act"), "moe"]]
+    return tuple(f"selective:{'+'.join(each)}" for each in names)
+
+
 def run_again(block: Block, recompute: Recompute) -> Iterator[Node]:
     """Forward nodes of a block that run once more before its gradients, in order.
 
@@ -101,7 +120,7 @@ def run_again(block: Block, recompute: Recompute) -> Iterator[Node]:
     parts = frozenset() if recompute == "full" else recomputed_parts(recompute)
     if not layer:
         parts = parts & {"core"}
-    latent = any(node.name in _LATENT for node in block.nodes)
+    latent = has_latent(block)
     table = {
         node.name: recompute == "full" or part_of(node, latent) in parts for node in block.nodes
     }
@@ -114,7 +133,12 @@ def run_again(block: Block, recompute: Recompute) -> Iterator[Node]:
             inputs = tuple(f"{name}_again" for name in node.inputs if table.get(name, False))
             yield replace(node, name=f"{node.name}_again", inputs=inputs)
         elif node.op.family == "moe" and "moe_act" in parts:
-            yield Node(f"{node.name}_act_again", _activation(node.op), (), node.stream)
+            yield Node(f"{node.name}_act_again", activation(node.op), (), node.stream)
+
+
+def has_latent(block: Block) -> bool:
+    """Whether a layer has ways up from a latent."""
+    return any(node.name in _LATENT for node in block.nodes)
 
 
 def part_of(node: Node, latent: bool) -> Part | None:
@@ -133,7 +157,15 @@ def part_of(node: Node, latent: bool) -> Part | None:
     return "core" if result is None and family == "softmax" else result
 
 
-def _activation(op: Op) -> Op:
+def activation_bytes(op: Op) -> int:
+    """What :func:`activation` moves: all of its inputs and results, of 16 bits each."""
+    sizes = {name: size for name, size in activation(op).dims if isinstance(size, int)}
+    if "elements" in sizes:
+        return 4 * sizes["elements"]
+    return 3 * sizes["tokens"] * sizes["width"]
+
+
+def activation(op: Op) -> Op:
     """Of grouped experts: rows of tokens and the experts that they pass, on one rank."""
     size = {name: value for name, value in op.dims if isinstance(value, int)}
     rows = size["tokens"] * size["topk"] // size.get("ep", 1)

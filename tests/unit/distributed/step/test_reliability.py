@@ -137,3 +137,23 @@ def test_drawn_runs_without_some_replicas_have_the_mean() -> None:
     elastic = Failures(7200.0, 10.0, 60.0, 600.0, 3600.0, 8)
     wall = elastic.drawn_wall_s(2e6, trials=400, seed=1)
     assert 2e6 / wall.mean() == pytest.approx(elastic.goodput, rel=0.01)
+
+
+@given(st.floats(1e3, 1e6), st.floats(1e-6, 1e-4), st.floats(0.0, 1e-3))
+def test_small_losses_are_youngs(mtbf: float, write: float, restart: float) -> None:
+    """At the best interval a share sqrt(2 d / M) + R / M of the time is lost, to first order."""
+    run = Failures(mtbf, write * mtbf, restart * mtbf, best_interval_s(write * mtbf, mtbf))
+    lost = math.sqrt(2.0 * write) + restart
+    assert 1.0 - run.goodput == pytest.approx(lost, rel=0.02)
+
+
+def test_llama_3_405b_had_over_nine_tenths_of_its_time() -> None:
+    """As published (arXiv 2407.21783, section 3.3.4): 419 unexpected interruptions in 54 days on
+    16,384 devices, over 90 % of the time effective. Checkpoints of 5 s allow restarts of 13 minutes,
+    and not of twenty.
+    """
+    goodput = [
+        Failures.of_gpus(16384, published().mtbf_gpu_s, write_s=5.0, restart_s=60.0 * each).goodput
+        for each in (10, 13, 20)
+    ]
+    assert goodput[0] > goodput[1] > 0.9 > goodput[2]

@@ -24,7 +24,7 @@ from silicast.distributed.ranks.adapters import RankAdapters
 from silicast.distributed.ranks.data_ranks import Exchanges, layer_parameters
 from silicast.distributed.ranks.dispersion import Dispersion
 from silicast.distributed.ranks.plan import ContextExchange, TrainingPlan
-from silicast.distributed.search.candidates import FIELDS, PlanSpace, candidates
+from silicast.distributed.search.candidates import FIELDS, RECOMPUTES, PlanSpace, candidates
 from silicast.distributed.search.search import closed_form, search
 from silicast.distributed.step.step import Overlap, alike, predict_step
 from silicast.hardware.catalog import find_device
@@ -34,6 +34,7 @@ from silicast.workload.models.counting import parameters
 from silicast.workload.models.lookup import find_model
 from silicast.workload.models.precision import Precision
 from silicast.workload.training.backward import Training
+from silicast.workload.training.recomputation import module_policies
 from silicast.workload.transformers.plan import Plan
 
 SMALL, EXPERTS = "Llama-3.2-1B", "Mixtral-8x7B"
@@ -381,6 +382,40 @@ def test_a_search_keeps_what_is_stated_and_ranks_by_the_full_prediction() -> Non
         assert each.estimate_s == pytest.approx(each.seconds, rel=0.3)
     with pytest.raises(SilicastError, match="fits into"):
         search(current, legal, lambda plans: np.full(len(plans), 2.0), 1.0)
+
+
+def test_modules_run_again_only_where_the_plan_does_not_fit_without() -> None:
+    policies = (*RECOMPUTES, "selective:mlp", "selective:layernorm+mlp")
+    space = PlanSpace(find_model(SMALL), 2, 8, 4096, 4, {"zero": 1, "pp": 1}, recomputes=policies)
+    legal = candidates(space)
+    level = legal.column("recompute")
+    small = legal.column("micro_batch") == 1
+    fits = small | (level > 0)  # larger micro-batches fit with anything that runs again
+    worthwhile = legal.worthwhile(fits)
+    assert not worthwhile[small & (level >= len(RECOMPUTES))].any()
+    assert worthwhile[small & (level < len(RECOMPUTES))].all()
+    assert worthwhile[~small & (level > 0)].all()
+    assert not worthwhile[~fits].any()
+
+
+@pytest.mark.parametrize("model", [SMALL, EXPERTS, "DeepSeek-V2-Lite"])
+def test_what_modules_cost_is_near_the_full_prediction(model: str) -> None:
+    config = find_model(model)
+    policies = module_policies(latent=config.mla is not None, experts=config.moe is not None)
+    policies = ("none", *policies, "full")
+    space = PlanSpace(config, 8, 8, 4096, 128, {"dp": 8, "zero": 1, "ep": 1, "micro_batch": 1},
+        recomputes=policies)  # fmt: skip
+    legal = candidates(space)
+    current = rank(TrainingPlan(dp=8, zero=1), model, seq_len=4096)
+    times = closed_form(current, legal)
+    seconds = []
+    for policy in policies:
+        training = Training(dropout=False, accumulates=True, recompute=policy)
+        again = replace(current, framework=replace(current.framework, training=training))
+        seconds.append(predict_step(again, 16).step.seconds)
+    more = np.array(seconds) - seconds[0]
+    assert np.abs(times - times[0] - more).max() < 0.1 * more[-1]
+    assert (times[1:-1] < times[-1]).all()
 
 
 def test_the_closed_form_of_one_plan_is_that_of_many() -> None:

@@ -10,7 +10,12 @@ from silicast.workload.frameworks.eager import Framework, PassShape, framework_g
 from silicast.workload.graphs.op import Op, Variant
 from silicast.workload.models.lookup import find_model
 from silicast.workload.training.backward import Training
-from silicast.workload.training.recomputation import MODULES, _activation, recomputed_parts
+from silicast.workload.training.recomputation import (
+    MODULES,
+    activation,
+    activation_bytes,
+    recomputed_parts,
+)
 from silicast.workload.transformers.decoder import build_graph
 from silicast.workload.transformers.plan import Plan
 
@@ -102,8 +107,9 @@ def test_the_activation_of_grouped_experts_is_over_every_expert_that_a_token_pas
         "moe", Variant(dtype="bf16", flags=flags), tokens=64, topk=2, experts=8, hidden=256,
         intermediate=1024, ep=4, tp=2,
     )  # fmt: skip
-    activation = _activation(op)
+    again = activation(op)
     if gated:
-        assert dict(activation.dims) == {"tokens": 32, "width": 2 * 512}
+        assert dict(again.dims) == {"tokens": 32, "width": 2 * 512}
     else:
-        assert activation.dim("elements") == 32 * 512
+        assert again.dim("elements") == 32 * 512
+    assert activation_bytes(op) == 2 * 32 * 512 * (3 if gated else 2)  # read, and written once

@@ -38,6 +38,7 @@ from silicast.scenario.decode import Scenario
 from silicast.scenario.road import PARTS, not_yet_of
 from silicast.scenario.run import package_hash
 from silicast.scenario.workloads import PlanWorkload, TrainingWorkload
+from silicast.workload.training.recomputation import Recompute, module_policies
 
 ANSWER_ONLY = ("id",)
 """Fields of a scenario that only its answer repeats."""
@@ -149,11 +150,9 @@ def best_plan(
     pinned |= {"etp": table.etp} if table.etp else {}
     if work.training.micro_batch > 1:
         pinned["micro_batch"] = work.training.micro_batch
+    recomputes = _recomputes(requested)
     if requested.recompute is not None:
-        if requested.recompute not in RECOMPUTES:
-            field = "workload.training.recompute"
-            raise not_yet_of(PARTS["plan search"], field, "module that is computed again")
-        pinned["recompute"] = RECOMPUTES.index(requested.recompute)
+        pinned["recompute"] = recomputes.index(requested.recompute)
     gpus = scenario.raw.cluster.gpus if scenario.raw.cluster is not None else None
     legal = candidates(
         PlanSpace(
@@ -167,6 +166,7 @@ def best_plan(
             rank.deployment.engine.parallel.has_schedule("interleaved"),
             plan.context,
             rank.deployment.engine.parallel.zero_whole_weights,
+            recomputes,
         )
     )
     remaining = None
@@ -191,6 +191,18 @@ def best_plan(
         kept=remaining,
     )
     return answer_of(scenario, _run(requested, match), more=_candidates(match)), match
+
+
+def _recomputes(requested: PreparedTraining) -> tuple[Recompute, ...]:
+    """What may run again: layers, attention, single modules where the library offers them, and what
+    is stated.
+    """
+    model, engine = requested.rank.deployment.model, requested.rank.deployment.engine
+    modules: tuple[Recompute, ...] = ()
+    if engine.fused_layers:
+        modules = module_policies(latent=model.mla is not None, experts=model.moe is not None)
+    stated = () if requested.recompute is None else (requested.recompute,)
+    return tuple(dict.fromkeys((*RECOMPUTES, *modules, *stated)))
 
 
 def _refuse_losses(work: TrainingWorkload) -> None:

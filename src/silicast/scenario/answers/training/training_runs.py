@@ -483,6 +483,7 @@ def _framework(scenario: Scenario, deployment: Deployment) -> tuple[Framework, l
         fused_loss=engine.training.fused_loss,
         filled_results=engine.training.deterministic,
         further_passes=engine.training.further_passes,
+        fused_rope=engine.training.fused_rope,
     ), []
 
 
