@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from silicast.core.errors import NotJsonError, SilicastError
+from silicast.core.errors import NotJsonError, SilicastError, errors_located
 from silicast.core.files import read_text
 from silicast.core.plain_data import check_tree, with_whole_numbers
 
@@ -121,10 +121,8 @@ def read_toml(path: Path, page: str = "") -> dict[str, Any]:
         raise SilicastError(
             f"not valid TOML: {error}", file=str(path), hint=with_page("", page)
         ) from None
-    try:
+    with errors_located(file=str(path)):
         check_tree(tree)
-    except SilicastError as error:
-        raise error.located(file=str(path)) from None
     return tree
 
 

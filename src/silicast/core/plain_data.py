@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from silicast.core.errors import SilicastError, over_limit
+from silicast.core.errors import SilicastError, errors_located, over_limit
 from silicast.core.files import read_bounded
 
 Tree = dict[str, Any]
@@ -62,19 +62,15 @@ def read_scenario_file(path: Path) -> Tree:
     if path.suffix.casefold() in {".json", ".jsonl"}:
         return read_json_file(path)
     raw = read_bounded(path, MAX_TOML_BYTES, "a scenario file", _MANY)
-    try:
+    with errors_located(file=str(path)):
         return parse_toml(raw)
-    except SilicastError as error:
-        raise error.located(file=str(path)) from None
 
 
 def read_json_file(path: Path) -> Tree:
     """The object in a JSON file."""
     raw = read_bounded(path, MAX_JSON_BYTES, "a JSON file", _MANY)
-    try:
+    with errors_located(file=str(path)):
         return parse_json(raw)
-    except SilicastError as error:
-        raise error.located(file=str(path)) from None
 
 
 def json_object(path: Path) -> Tree:

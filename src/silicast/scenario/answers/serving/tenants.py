@@ -12,7 +12,7 @@ from silicast.composition.passes.deployment import Deployment
 from silicast.composition.prices.step_price import StepNeeds
 from silicast.composition.prices.stepper import SlowerPrices
 from silicast.composition.step.step import step_model
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, errors_located
 from silicast.hardware.device import Device
 from silicast.hardware.partitions import chosen_profiles, fewer_cores, isolated, sharing
 from silicast.hardware.platforms import listed, runs_on
@@ -205,10 +205,8 @@ def neighbour_of(
         )
     router = LeastLoaded if pool.count > 1 else RoundRobin
     whole = replica_spec(deployment, expected)
-    try:
+    with errors_located(f"pools.{name}"):
         spec = replica_spec(beside, expected, memory_share=memory_share)
-    except SilicastError as error:
-        raise error.located(f"pools.{name}") from None
     if part is not deployment.device and not spec.policy.one_pass:
         spec = replace(spec, prices=SlowerPrices(spec.prices, whole.prices))
     return Neighbour(

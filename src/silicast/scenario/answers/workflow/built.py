@@ -12,7 +12,7 @@ import numpy as np
 
 from silicast.composition.prices.exit_prices import ExitPrices
 from silicast.composition.prices.step_prices import step_prices
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, errors_at
 from silicast.core.numerics import F64, I64
 from silicast.scenario.answers.serving.answerer import PreparedServing, prepared_for
 from silicast.scenario.answers.serving.tenants import DeviceDivision, division_of, neighbour_of
@@ -125,10 +125,8 @@ class _Builder:
         self._names = [name for name in self._tables if name not in self._merged]
         self._graph = self._graph_of()
         count = work.requests or REQUESTS_PER_CLIENT * (self._arrival.concurrency or 0)
-        try:
+        with errors_at("workload"):
             refuse_too_many(self._graph, count)
-        except SilicastError as error:
-            raise error.at("workload") from None
         items = ServingWorkload(
             self._arrival, *_no_lengths(self._arrival), requests=count or work.requests
         )
@@ -231,10 +229,8 @@ class _Builder:
                     table.escalates is not None,
                 )
             )
-        try:
+        with errors_at("workload"):
             return WorkflowGraph(tuple(stages))
-        except SilicastError as error:
-            raise error.at("workload") from None
 
     def _probability(self, name: str) -> float:
         """With which a stage runs where what it waits for did: as stated, or by confidences."""
