@@ -284,7 +284,7 @@ def shown(value: object, limit: int = 60) -> str:
 
 def _text(raw: bytes, limit: int, what: str) -> str:
     if len(raw) > limit:
-        raise SilicastError(f"{len(raw)} bytes; {what} has at most {limit}", kind="limit")
+        raise over_limit(f"{len(raw)} bytes; {what} has at most {limit}")
     if b"\0" in raw:
         raise SilicastError("holds a NUL byte: not text", hint="expected UTF-8 text")
     try:
@@ -328,7 +328,7 @@ def _too_many(limit: int, what: str, field: str = "") -> NoReturn:
 
 
 def _too_deep() -> NoReturn:
-    raise SilicastError(f"nested deeper than {MAX_DEPTH} levels", kind="limit")
+    raise over_limit(f"nested deeper than {MAX_DEPTH} levels")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> Tree:
