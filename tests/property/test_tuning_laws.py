@@ -43,6 +43,9 @@ def test_causes_of_every_configuration_add_up(device: str, m: int, n: int, k: in
     for position in result.order[:: max(len(result.order) // 5, 1)].tolist():
         time = float(result.time_s[position])
         causes = product_causes(result.times, position, time)
+        if causes["overlap"] > 0.0:  # the model's time, which corrections are added to
+            modelled = sum(value for name, value in causes.items() if name != "learned")
+            assert modelled == pytest.approx(float(result.times.time_s[position]), rel=1e-9)
         assert sum(causes.values()) == pytest.approx(time, rel=1e-9)
         assert all(value >= 0.0 for name, value in causes.items() if name != "learned")
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from silicast.app.console import warn
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, errors_at
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -39,10 +39,8 @@ def price_of(text: str | None, where: str | None, device: str) -> Price | None:
     from silicast.exploration.prices import price_list
     from silicast.hardware.catalog import find_device
 
-    try:
+    with errors_at("device"):
         name = find_device(device).name
-    except SilicastError as error:
-        raise error.at("device") from None
     if _COMMA.fullmatch(text.strip()):
         raise SilicastError(
             f"has a comma: {text}", field=FLAG, hint=f"write {text.strip().replace(',', '.')}"

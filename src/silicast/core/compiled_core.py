@@ -17,7 +17,7 @@ from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleS
 from types import ModuleType
 from typing import Any, final
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unsupported
 
 SWITCH = "SILICAST_CORE"
 MODES = ("auto", "off", "require")
@@ -61,7 +61,7 @@ class CoreFinder:
             message = f"expected {', '.join(MODES)}, found {self._mode!r:.40}"
             raise SilicastError(message, field=SWITCH)
         if (refusal := self.refusal()) and self._mode == "require":
-            raise SilicastError(refusal, kind="unsupported", field=SWITCH, hint=HINT)
+            raise unsupported(refusal, SWITCH, HINT)
         return None if refusal else self._spec(name)
 
     def refusal(self) -> str:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from silicast.core.errors import NotJsonError, SilicastError
+from silicast.core.errors import NotJsonError, SilicastError, errors_located, over_limit
 from silicast.core.files import read_text
 from silicast.core.plain_data import check_tree, with_whole_numbers
 
@@ -121,10 +121,8 @@ def read_toml(path: Path, page: str = "") -> dict[str, Any]:
         raise SilicastError(
             f"not valid TOML: {error}", file=str(path), hint=with_page("", page)
         ) from None
-    try:
+    with errors_located(file=str(path)):
         check_tree(tree)
-    except SilicastError as error:
-        raise error.located(file=str(path)) from None
     return tree
 
 
@@ -162,7 +160,7 @@ def _wrong_json(error: Exception, text: bytes | str, kind: Any) -> SilicastError
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as later:
             error = later  # a wrong field stands before the place where the text is cut off
     if isinstance(error, RecursionError):
-        return SilicastError("JSON nested too deeply", kind="limit")
+        return over_limit("JSON nested too deeply")
     position = _BYTE.search(str(error))
     content = text.encode("utf-8", "replace") if isinstance(text, str) else text
     word = _NO_NUMBER.match(content, int(position[1])) if position else None

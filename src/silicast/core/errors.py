@@ -56,6 +56,38 @@ class SilicastError(Exception):
         return f"{text} ({self.hint})" if self.hint else text
 
 
+class errors_at:  # noqa: N801 - reads as a function, as contextlib's do
+    """Within it, errors are :meth:`SilicastError.at` a field, and maybe of a file.
+
+    >>> with errors_at("workload"):
+    ...     raise SilicastError("expected a number", field="batch")
+    Traceback (most recent call last):
+    silicast.core.errors.SilicastError: workload.batch: expected a number
+    """
+
+    def __init__(self, field: str = "", file: str = "") -> None:
+        self._where = field, file
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, SilicastError):
+            raise self._changed(error, *self._where) from None
+
+    @staticmethod
+    def _changed(error: SilicastError, field: str, file: str) -> SilicastError:
+        return error.at(field, file)
+
+
+class errors_located(errors_at):  # noqa: N801
+    """Within it, errors are :meth:`SilicastError.located`: a field and a file replace theirs."""
+
+    @staticmethod
+    def _changed(error: SilicastError, field: str, file: str) -> SilicastError:
+        return error.located(field, file)
+
+
 class UnknownFieldError(SilicastError):
     """A field that its table does not have."""
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from silicast.core.errors import SilicastError, over_limit
+from silicast.core.errors import SilicastError, errors_located, over_limit
 from silicast.core.files import read_bounded
 
 Tree = dict[str, Any]
@@ -62,19 +62,15 @@ def read_scenario_file(path: Path) -> Tree:
     if path.suffix.casefold() in {".json", ".jsonl"}:
         return read_json_file(path)
     raw = read_bounded(path, MAX_TOML_BYTES, "a scenario file", _MANY)
-    try:
+    with errors_located(file=str(path)):
         return parse_toml(raw)
-    except SilicastError as error:
-        raise error.located(file=str(path)) from None
 
 
 def read_json_file(path: Path) -> Tree:
     """The object in a JSON file."""
     raw = read_bounded(path, MAX_JSON_BYTES, "a JSON file", _MANY)
-    try:
+    with errors_located(file=str(path)):
         return parse_json(raw)
-    except SilicastError as error:
-        raise error.located(file=str(path)) from None
 
 
 def json_object(path: Path) -> Tree:
@@ -288,7 +284,7 @@ def shown(value: object, limit: int = 60) -> str:
 
 def _text(raw: bytes, limit: int, what: str) -> str:
     if len(raw) > limit:
-        raise SilicastError(f"{len(raw)} bytes; {what} has at most {limit}", kind="limit")
+        raise over_limit(f"{len(raw)} bytes; {what} has at most {limit}")
     if b"\0" in raw:
         raise SilicastError("holds a NUL byte: not text", hint="expected UTF-8 text")
     try:
@@ -332,7 +328,7 @@ def _too_many(limit: int, what: str, field: str = "") -> NoReturn:
 
 
 def _too_deep() -> NoReturn:
-    raise SilicastError(f"nested deeper than {MAX_DEPTH} levels", kind="limit")
+    raise over_limit(f"nested deeper than {MAX_DEPTH} levels")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> Tree:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silicast.core.decode import decode_json
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, errors_located
 from silicast.core.files import read_bounded
 
 DTYPES = {
@@ -41,10 +41,8 @@ def read_tensors(path: Path, sha256: str = "") -> dict[str, NDArray[Any]]:
     Raises:
         SilicastError: no such file, another hash, or not in this format; names the file.
     """
-    try:
+    with errors_located(field="artefact"):
         whole = read_bounded(path, MOST_BYTES, "an artefact")
-    except SilicastError as error:
-        raise error.located(field="artefact") from None
     if sha256 and hashlib.sha256(whole).hexdigest() != sha256:
         raise SilicastError(
             "its content is not what its card says",

@@ -21,7 +21,7 @@ from silicast.accelerator.design.architecture_file import Design, build, design_
 from silicast.accelerator.design.check import check_architecture
 from silicast.accelerator.mapper.task import sized
 from silicast.core.decode import read_toml
-from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.errors import SilicastError, errors_at, unknown_name
 from silicast.core.hashing import content_hash
 from silicast.core.numerics import I64
 from silicast.exploration.history import DesignOutcome
@@ -199,10 +199,8 @@ class ChangedBase:
 
 
 def _located(call: Any, arguments: Sequence[Any], where: str, file: str) -> Any:
-    try:
+    with errors_at(where, file):
         return call(*arguments)
-    except SilicastError as error:
-        raise error.at(where, file) from None
 
 
 def _plain(value: Value) -> Any:

@@ -18,7 +18,7 @@ from silicast.accelerator.mapper.enumeration import (
     skeleton,
 )
 from silicast.accelerator.mapper.task import mapped, task_on
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, over_limit
 
 
 class Mapper(Protocol):
@@ -84,11 +84,10 @@ class CountedOnce:
             SilicastError: no mapping fits, or a layer has too many.
         """
         if design.content.policy != PolicyTable():
-            raise SilicastError(
+            raise over_limit(
                 "counts once find the best mappings, and this design has a policy",
-                kind="limit",
-                field="evaluation.mappings",
-                hint='search them instead: mappings = "search"',
+                "evaluation.mappings",
+                'search them instead: mappings = "search"',
             )
         architecture, rules = design.architecture, design.constraints
         family = self._family(architecture)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.errors import SilicastError, over_limit, unknown_name
 from silicast.exploration.space import Value
 
 MOST_LEVELS = 100_000
@@ -119,9 +119,7 @@ def _stepped(table: LevelSource, low: float, high: float, where: str) -> list[fl
 
 def _check_count(count: int, where: str) -> None:
     if count > MOST_LEVELS:
-        raise SilicastError(
-            f"makes {count} levels, at most {MOST_LEVELS} are taken", kind="limit", field=where
-        )
+        raise over_limit(f"makes {count} levels, at most {MOST_LEVELS} are taken", where)
 
 
 def _whole(value: float) -> Value:

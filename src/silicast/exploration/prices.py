@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, errors_located
 from silicast.core.files import read_text
 from silicast.core.naming import normalise
 from silicast.formats.tables import column_names, refuse_repeated
@@ -188,10 +188,8 @@ def _check_asked(stated: Sequence[Price], devices: Sequence[str]) -> None:
 
 def price_file(path: Path) -> list[Price]:
     """The prices of a CSV file; raises as :func:`price_list`, and names the line."""
-    try:
+    with errors_located(FIELD):
         text = read_text(path, MAX_BYTES, "a list of prices", _EXAMPLE)
-    except SilicastError as error:
-        raise error.located(FIELD) from None
     return list(_rows(text, str(path)))
 
 

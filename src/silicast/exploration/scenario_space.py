@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silicast.core.decode import Strict, decode, read_toml
-from silicast.core.errors import SilicastError, over_limit, unknown_name
+from silicast.core.errors import SilicastError, errors_located, over_limit, unknown_name
 from silicast.core.hashing import content_hash
 from silicast.core.numerics import F64, I64
 from silicast.exploration.levels import level_value, levels_of
@@ -283,10 +283,8 @@ def read_scenario_space(path: Path) -> ScenarioSpace:
             is named.
     """
     content = decode(read_toml(path, PAGE), SweepFile, file=str(path), page=PAGE)
-    try:
+    with errors_located(file=str(path)):
         return scenario_space(content, str(path))
-    except SilicastError as error:
-        raise error.located(file=str(path)) from None
 
 
 def scenario_space(content: SweepFile, file: str = "") -> ScenarioSpace:

@@ -15,7 +15,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, over_limit
 from silicast.core.numerics import F64, I64
 
 Value = int | float | str | bool | tuple["Value", ...]
@@ -82,11 +82,10 @@ class Space:
         if not self.parameters:
             raise SilicastError("the space has no parameter", field="parameter")
         if self.rows > MOST_DESIGNS:
-            raise SilicastError(
+            raise over_limit(
                 f"the space has {self.rows:.3g} designs, more than {MOST_DESIGNS:.3g}",
-                kind="limit",
-                field="parameter",
-                hint="give larger steps",
+                "parameter",
+                "give larger steps",
             )
         _ = self.order
 

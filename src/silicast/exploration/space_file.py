@@ -12,7 +12,7 @@ from typing import Any, Literal, final
 import msgspec
 
 from silicast.core.decode import Strict, decode, read_toml
-from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.errors import SilicastError, errors_located, unknown_name
 from silicast.exploration.history import MetricObjective
 from silicast.exploration.levels import levels_of, rule_of
 from silicast.exploration.space import Parameter, Space, Value
@@ -120,10 +120,8 @@ def read_space(path: Path) -> ReadSpace:
 def space_of(table: Mapping[str, Any], file: str = "") -> ReadSpace:
     """As :func:`read_space`, of a decoded file."""
     content = decode(table, SpaceFile, file=file, page="docs/how-to/search-designs.md")
-    try:
+    with errors_located(file=file):
         return ReadSpace(content, _space(content), _objectives(content), file)
-    except SilicastError as error:
-        raise error.located(file=file) from None
 
 
 def _objectives(content: SpaceFile) -> tuple[MetricObjective, ...]:

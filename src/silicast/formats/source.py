@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, final
 
 from silicast.core.decode import decode_json
-from silicast.core.errors import ErrorKind, NotJsonError, SilicastError
+from silicast.core.errors import ErrorKind, NotJsonError, SilicastError, errors_located
 from silicast.core.files import opened_file, read_at_most, read_errors, regular_status, size_text
 from silicast.core.plain_data import check_tree
 from silicast.formats.yaml_file import parse_yaml
@@ -51,10 +51,8 @@ def table_of(text: str, path: Path) -> dict[str, Any] | None:
         return None
     if not isinstance(table, dict):
         return None
-    try:
+    with errors_located(file=str(path)):
         check_tree(table)
-    except SilicastError as error:
-        raise error.located(file=str(path)) from None
     return table
 
 

@@ -10,7 +10,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from silicast.core.errors import SilicastError, unmodelled
+from silicast.core.errors import SilicastError, errors_located, unmodelled
 from silicast.core.files import read_text
 from silicast.core.naming import NameIndex, normalise
 from silicast.core.providers import provided_files, reader_of
@@ -147,10 +147,8 @@ def _described(data: Mapping[str, Any], file: str) -> Device:
 
 def _completed(data: Mapping[str, Any], file: str) -> Mapping[str, Any]:
     """:func:`with_base` of a file."""
-    try:
+    with errors_located(file=file):
         return with_base(data)
-    except SilicastError as error:
-        raise error.located(file=file) from None
 
 
 def with_base(data: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from typing import final
 
 from silicast.core.catalog import CATALOG
 from silicast.core.decode import Strict, read_table
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unsupported
 from silicast.hardware.device import ComputeLevel, Device
 
 COMPUTE_SLICES, MEMORY_SLICES = 7, 8
@@ -101,11 +101,10 @@ def profiles_of(device: Device) -> Sequence[Profile]:
         if device.name in board.devices:
             return board.parts
     known = sorted(name for board in sharing().boards.values() for name in board.devices)
-    raise SilicastError(
+    raise unsupported(
         f"no hardware partitions of {device.name} are known",
-        kind="unsupported",
-        field="colocation.mode",
-        hint=f"time_slice or mps; known: {', '.join(known)}",
+        "colocation.mode",
+        f"time_slice or mps; known: {', '.join(known)}",
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any, final
 import msgspec
 
 import silicast
-from silicast.core.errors import SilicastError, UnknownFieldError
+from silicast.core.errors import SilicastError, UnknownFieldError, errors_located
 from silicast.core.hashing import files_hash
 from silicast.exploration.scenario_space import ScenarioPoint, ScenarioSpace
 from silicast.runner.lines import Line
@@ -120,10 +120,8 @@ def check_fields(space: ScenarioSpace, folder: Path | None) -> None:
 
 
 def _check_point(space: ScenarioSpace, point: ScenarioPoint, folder: Path | None) -> None:
-    try:
+    with errors_located(field="axis", file=space.file):
         tree = with_fields(space.base, point.fields)
-    except SilicastError as error:
-        raise error.located(field="axis", file=space.file) from None
     try:
         decode(tree, folder=folder)
     except SilicastError as error:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, final
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unsupported
 from silicast.core.packages import missing_package
 from silicast.runner.lines import CaseSource, Line
 from silicast.runner.replies import Replied, broken, stated_id
@@ -141,11 +141,10 @@ class RayWorkers:
             yield piece, [Replied.from_reply(each, is_lost=True) for each in lost]
             return
         if package != package_hash():
-            raise SilicastError(
+            raise unsupported(
                 f"a node has package {package}, this one {package_hash()}",
-                kind="unsupported",
-                field=FLAG,
-                hint="install the same Silicast on all nodes",
+                FLAG,
+                "install the same Silicast on all nodes",
             )
         self._cut.cost.note(seconds)
         yield piece, [Replied(*row) for row in rows]

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, final
 
 import msgspec
 
-from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.errors import SilicastError, errors_located, unknown_name
 from silicast.core.files import writing
 from silicast.core.naming import near
 from silicast.core.plain_data import value_of_word
@@ -120,10 +120,8 @@ class StoredRows:
     def where(self, conditions: Sequence[Condition]) -> StoredRows:
         """Rows that keep all conditions; raises as :meth:`column`."""
         for each in conditions:
-            try:
+            with errors_located(field="--where"):
                 self.column(each.column)
-            except SilicastError as error:
-                raise error.located(field="--where") from None
             if isinstance(each.value, str) and self._is_number(each.column):
                 raise SilicastError(
                     f"{each.column} is a number, found {each.value[:40]!r}",
@@ -140,10 +138,8 @@ class StoredRows:
     def by(self, name: str) -> StoredRows:
         """Rows in order of a column, those without a value last; "-name" = the largest first."""
         falls = name.startswith("-")
-        try:
+        with errors_located(field="--sort"):
             column = self.column(name.removeprefix("-"))
-        except SilicastError as error:
-            raise error.located(field="--sort") from None
         having = [row for row in self.rows if row.get(column) is not None]
         without = [row for row in self.rows if row.get(column) is None]
         having.sort(key=lambda row: _order(row[column]), reverse=falls)

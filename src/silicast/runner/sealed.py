@@ -11,7 +11,7 @@ import os
 import sys
 from typing import Any
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unsupported
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 FORBIDDEN = (
@@ -70,6 +70,4 @@ def seal() -> None:
 
 
 def _refused(what: str) -> SilicastError:
-    return SilicastError(
-        f"a server {what} for a request", kind="unsupported", hint="give the content inline"
-    )
+    return unsupported(f"a server {what} for a request", hint="give the content inline")

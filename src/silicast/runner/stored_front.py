@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, errors_located
 from silicast.core.prediction import Quantity
 from silicast.exploration.belonging import UncertainPoint, belonging, sign_of
 from silicast.exploration.pareto import dominated
@@ -53,10 +53,8 @@ def having_metrics(rows: StoredRows, metrics: Sequence[str], flag: str) -> list[
     """
     for name in metrics:
         if name not in rows.metrics:
-            try:
+            with errors_located(field=flag):
                 rows.column(name)
-            except SilicastError as error:
-                raise error.located(field=flag) from None
             raise SilicastError(f"{name} is no metric", field=flag)
     if not rows.rows and rows.others:
         raise SilicastError(

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, final
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import over_limit
 from silicast.runner.lines import CaseSource, Line
 from silicast.runner.process import AnswerProcess
 from silicast.runner.replies import Replied, Replies, broken, replies, stated_id, too_costly
@@ -178,9 +178,8 @@ class Workers:
                 self._start()
             if not self._processes and not self._is_over:
                 if self._limits:
-                    raise SilicastError(
+                    raise over_limit(
                         "the system starts no process that limits could hold for",
-                        kind="limit",
                         hint="leave the limits out, or allow more processes",
                     )
                 self._count = 1

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, final
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unmodelled
 from silicast.scenario.answer import Answer
 from silicast.scenario.decode import Scenario
 from silicast.scenario.road import FIELDS, PARTS, not_yet_of
@@ -116,7 +116,7 @@ def not_yet(capability: str, field: str, hint: str = "") -> SilicastError:
     >>> str(not_yet("serving simulation", "task"))
     'task: not yet: serving simulation'
     """
-    return SilicastError(f"not yet: {capability}", kind="not_yet", field=field, hint=hint)
+    return unmodelled(f"not yet: {capability}", field, hint)
 
 
 def refuse_unmodelled(scenario: Scenario, *fields: str) -> None:

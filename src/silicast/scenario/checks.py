@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from silicast.core.errors import SilicastError, over_limit, require, unknown_name
+from silicast.core.errors import SilicastError, errors_at, over_limit, require, unknown_name
 from silicast.core.naming import near
 from silicast.core.plain_data import shown
 from silicast.scenario.reading.boards import is_board
@@ -122,12 +122,10 @@ def _precision(table: PrecisionTable | None, field: str) -> None:
         for name, value in (*values.items(), *cache.items())
         if (format_name := _format_name(value, f"{field}.{name}")) is not None
     }
-    try:
+    with errors_at(field):
         if apart:
             Precision.from_formats(kv_cache=table.kv_cache)
         require_agreeing(*map(stated.get, ("recipe", "weights", "activations")))
-    except SilicastError as error:
-        raise error.at(field) from None
 
 
 def _format_name(value: str | None, field: str) -> str | None:
@@ -306,10 +304,8 @@ def _recomputed(stated: str, field: str) -> None:
     from silicast.workload.training.recomputation import every_layer, recomputed_parts
 
     if stated.startswith("selective:"):
-        try:
+        with errors_at(field):
             recomputed_parts(stated)
-        except SilicastError as error:
-            raise error.at(field) from None
     elif every_layer(stated) == 1:
         _known(stated.removesuffix(":1"), RECOMPUTE, f"{field}.recompute")
 

@@ -10,7 +10,7 @@ from typing import final
 
 import numpy as np
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import errors_located
 from silicast.formats.logged_requests import LoggedRequest, RequestLog
 from silicast.formats.request_logs import read_request_log
 from silicast.serving.traffic.fitting import PIECES, FittedTraffic, fitted_traffic, repeated_tokens
@@ -85,10 +85,8 @@ def _column(requests: Sequence[LoggedRequest], name: str) -> np.ndarray:
 def _fitted(
     requests: Requests, path: Path, *, timed: bool, tool_s: Sequence[float] = ()
 ) -> FittedTraffic:
-    try:
+    with errors_located(file=str(path)):
         return fitted_traffic(requests, timed=timed, tool_s=np.array(tool_s) if tool_s else None)
-    except SilicastError as error:
-        raise error.located(file=str(path)) from None
 
 
 def _remarks(fitted: FittedTraffic) -> list[str]:

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 
 from silicast.core.decode import Strict, decode_json
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, over_limit
 from silicast.core.files import read_bounded, write_atomically
 from silicast.core.metrics import metric_of
 from silicast.core.naming import normalise
@@ -316,13 +316,7 @@ def enter(ledger: Path, tools: Sequence[str], now: datetime) -> None:
 
 def _too_often(ledger: Path, message: str, choice: str = "") -> SilicastError:
     """Refuses a second scored submission of a tool within a week."""
-    return SilicastError(
-        message,
-        kind="limit",
-        file=str(ledger),
-        field="tool",
-        hint=f"one scored submission a week{choice}",
-    )
+    return over_limit(message, "tool", f"one scored submission a week{choice}", file=str(ledger))
 
 
 def now() -> datetime:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import final
 
-from silicast.core.errors import SilicastError, over_limit, unknown_name
+from silicast.core.errors import SilicastError, over_limit, unknown_name, unmodelled
 from silicast.core.naming import near
 
 MOST_TURNS = 1_000_000
@@ -205,11 +205,10 @@ class WorkflowGraph:
         for stage in self.stages:
             for name in self.body(stage) if stage.loop is not None else ():
                 if name in seen:
-                    raise SilicastError(
+                    raise unmodelled(
                         f"{name} is in the loops of {seen[name]} and of {stage.name}",
-                        kind="not_yet",
-                        field=f"stages.{stage.name}.loop",
-                        hint="one loop around a stage; repeat is a loop of its own",
+                        f"stages.{stage.name}.loop",
+                        "one loop around a stage; repeat is a loop of its own",
                     )
                 seen[name] = stage.name
 

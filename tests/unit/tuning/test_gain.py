@@ -10,7 +10,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from silicast.core.prediction import Z90
-from silicast.tuning.gain import gain_belief, predictions_share, shared_error
+from silicast.tuning.gain import (
+    STRANGE,
+    GainBelief,
+    _log_density,
+    gain_belief,
+    predictions_share,
+    shared_error,
+)
 
 LOGS = st.floats(-2.0, 2.0)
 SDS = st.floats(0.005, 0.4)
@@ -114,3 +121,24 @@ def test_what_kernels_and_predictions_may_both_account_for_is_left_open() -> Non
     share = predictions_share(shared_sd, usual)
     whole = mean / share
     assert 0.0 < sd**2 - whole**2 * share * (1.0 - share) < 0.02**2
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.95])
+def test_chances_far_below_zero_are_those_of_the_quantiles(share: float) -> None:
+    """20 standard deviations below zero what is left of a normal is an exponential."""
+    belief = GainBelief(-1.0, 0.05, 0.0)
+    assert belief.chance(belief.quantile(share)) == pytest.approx(1.0 - share, rel=1e-9)
+
+
+def test_a_density_integrates_to_one() -> None:
+    step = STRANGE / 20_000
+    values = [step * (place + 0.5) - STRANGE / 2 for place in range(20_000)]
+    whole = step * math.fsum(math.exp(_log_density(value, 0.03, 0.05)) for value in values)
+    assert whole == pytest.approx(1.0, rel=1e-3)
+
+
+def test_thousands_of_kernels_have_a_shared_error() -> None:
+    """Their likelihoods are below the smallest number."""
+    mean, sd = shared_error(_drawn(0.1) * 40, 0.15, 0.03, 0.12)
+    assert mean == pytest.approx(0.1, abs=0.03)
+    assert 0.0 <= sd < 0.01

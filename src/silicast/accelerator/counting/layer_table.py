@@ -18,7 +18,7 @@ from silicast.accelerator.mapper.budget import EFFORT
 from silicast.accelerator.mapper.fusion_search import Fused, best_fusion
 from silicast.accelerator.mapper.mapper import Mapped
 from silicast.accelerator.mapper.task import Change, Task, as_stated, mapped, task_on
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, errors_at
 from silicast.workload.graphs.graph import Graph
 from silicast.workload.graphs.networks import network_file
 from silicast.workload.graphs.op_graph import read_op_graph
@@ -182,10 +182,8 @@ def mapped_layers(
     architecture = tasks[0].architecture
     answers = []
     for layer, task in zip(workload.layers, tasks, strict=True):
-        try:
+        with errors_at(layer.name):
             answers.append(mapped(task, objective, effort))
-        except SilicastError as error:
-            raise error.at(layer.name) from None
     pairs = _fused(workload, tasks, answers, effort) if fuse else ()
     return MappedLayers(architecture, workload.layers, tuple(answers), workload.left, pairs)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import final
 
 from silicast.accelerator.counting.einsum import INPUTS, Einsum
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unsupported
 
 
 @final
@@ -74,11 +74,10 @@ def pair_of(first: Einsum, second: Einsum) -> Pair:
     elif kinds == ("conv2d", "conv2d"):
         along = _of_convolutions(first, second)
     else:
-        raise SilicastError(
+        raise unsupported(
             f"a {first.name} and a {second.name} do not share their loops",
-            kind="unsupported",
-            field="fuse",
-            hint="neighbours are two products, or two convolutions",
+            "fuse",
+            "neighbours are two products, or two convolutions",
         )
     return Pair(first, second, INPUTS, tuple(along))
 
@@ -118,11 +117,10 @@ def _of_convolutions(first: Einsum, second: Einsum) -> list[tuple[str, str]]:
         window = rows_of(second, INPUTS, dim, 1)
         stride = rows_of(second, INPUTS, dim, 2) - window
         if not seen - 2 * (window - 1) <= ours[dim] < seen + stride:
-            raise SilicastError(
+            raise unsupported(
                 f"the first leaves {dim}={ours[dim]}, the second with {dim}={theirs[dim]} and "
                 f"{tap}={theirs[tap]} takes {seen}, padding included",
-                kind="unsupported",
-                field="fuse",
+                "fuse",
             )
         along.append((dim, dim))
     return along
@@ -130,9 +128,8 @@ def _of_convolutions(first: Einsum, second: Einsum) -> list[tuple[str, str]]:
 
 def _same(mine: str, ours: int, other: str, theirs: int) -> None:
     if ours != theirs:
-        raise SilicastError(
+        raise unsupported(
             f"the first leaves {mine}={ours}, the second takes {other}={theirs}",
-            kind="unsupported",
-            field="fuse",
-            hint="give the second the size of the first",
+            "fuse",
+            "give the second the size of the first",
         )

@@ -30,7 +30,7 @@ from silicast.accelerator.mapper.constraints import Constraints, SlotRule
 from silicast.accelerator.zeros.formats import WHOLE_FORMATS, TensorFormat, format_named
 from silicast.core.catalog import CATALOG
 from silicast.core.decode import Strict, decode, read_toml
-from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.errors import SilicastError, errors_located, unknown_name
 from silicast.hardware.device_file import DeviceLinkTable
 
 PAGE = "docs/how-to/design-an-accelerator.md"
@@ -399,12 +399,10 @@ def _by_name(field: str, table: Mapping[str, Any]) -> str:
 
 
 def _nodes(content: ArchitectureFile, file: str) -> tuple[Node, ...]:
-    try:
+    with errors_located(file=file):
         nodes = tuple(_node(level) for level in content.level)
         lengths = {each.name: each.hop_mm for each in content.level if each.hop_mm is not None}
         return with_wires(nodes, lengths, content.node_nm)
-    except SilicastError as error:
-        raise error.located(file=file) from None
 
 
 def _node(level: LevelTable) -> Node:

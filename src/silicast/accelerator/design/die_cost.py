@@ -8,7 +8,7 @@ from typing import final
 
 from silicast.accelerator.design.architecture import Architecture
 from silicast.accelerator.design.technology import between, cmos
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unsupported
 from silicast.core.prediction import Quantity
 
 
@@ -63,11 +63,10 @@ def dies_per_wafer(area_mm2: float, diameter_mm: float = 300.0) -> float:
     dies = math.pi * diameter_mm**2 / 4 / area_mm2
     dies -= math.pi * diameter_mm / math.sqrt(2 * area_mm2)
     if dies < 1:
-        raise SilicastError(
+        raise unsupported(
             f"a die of {area_mm2:g} mm2 does not fit a wafer of {diameter_mm:g} mm",
-            kind="unsupported",
-            field="area",
-            hint="split it into chiplets",
+            "area",
+            "split it into chiplets",
         )
     return dies
 

@@ -33,7 +33,7 @@ from silicast.accelerator.design.architecture import (
 )
 from silicast.accelerator.foreign.reader import READERS, ForeignReader, Hardware, Workload
 from silicast.accelerator.mapper.constraints import Constraints, SlotRule
-from silicast.core.errors import SilicastError
+from silicast.core.errors import errors_at
 from silicast.formats.fields import Fields
 from silicast.formats.yaml_file import read_yaml
 
@@ -328,10 +328,8 @@ def _einsum(layer: Fields, match: re.Match[str]) -> Einsum:
         ranks = tuple(sums.get(i.upper(), ((_dim(i), 1),)) for i in indices)
         tensors.append(EinsumTensor(TENSORS.get(letter, letter), ranks, is_output=position == 1))
     remaining = tuple(sorted(tensors, key=lambda t: (t.is_output, t.name != WEIGHTS)))
-    try:
+    with errors_at(layer.path, layer.file):
         return Einsum(str(layer.get("operator_type")).casefold(), bounds, remaining)
-    except SilicastError as error:
-        raise error.at(layer.path, layer.file) from None
 
 
 def _dim(name: str) -> str:

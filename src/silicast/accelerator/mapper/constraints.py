@@ -9,7 +9,7 @@ from typing import final
 
 from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.design.architecture import Architecture
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unsupported
 
 
 @final
@@ -126,12 +126,11 @@ def _check_room(rule: SlotRule, einsum: Einsum, instances: float, where: str) ->
     }
     if math.prod(fixed.values()) > instances:
         told = " x ".join(f"{dim} = {bound}" for dim, bound in fixed.items() if bound > 1)
-        raise SilicastError(
+        raise unsupported(
             f"the fixed factors {told} need {math.prod(fixed.values())} instances side by side, "
             f"there are {instances:g}",
-            kind="unsupported",
-            field=where,
-            hint="fix smaller ones, or widen the mesh",
+            where,
+            "fix smaller ones, or widen the mesh",
         )
 
 

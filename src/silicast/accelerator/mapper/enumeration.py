@@ -31,7 +31,7 @@ from silicast.accelerator.mapper.constraints import Constraints
 from silicast.accelerator.mapper.mapper import no_mapping
 from silicast.accelerator.mapper.orders import worthwhile_orders
 from silicast.core.dominance import front
-from silicast.core.errors import SilicastError
+from silicast.core.errors import over_limit
 from silicast.core.numerics import F64, I64
 
 MOST = 20_000_000
@@ -200,11 +200,10 @@ def counted_mappings(
     """
     largest = family.roomy
     if largest.knows_zeros:
-        raise SilicastError(
+        raise over_limit(
             "counts once are of dense tensors, and this design leaves zeros out",
-            kind="limit",
-            field="evaluation.mappings",
-            hint='search them instead: mappings = "search"',
+            "evaluation.mappings",
+            'search them instead: mappings = "search"',
         )
     constraints.check(largest, einsum)
     splits = [_splits(einsum, dim, largest, constraints) for dim in range(len(einsum.dims))]
@@ -213,11 +212,10 @@ def counted_mappings(
     patterns = list(keep_patterns(einsum, largest, constraints.homes))
     total = factors.shape[2] * len(orders) * len(patterns)
     if total > MOST:
-        raise SilicastError(
+        raise over_limit(
             f"{einsum.name} has {total:,} mappings, more than {MOST:,}",
-            kind="limit",
-            field="evaluation.mappings",
-            hint='search them instead: mappings = "search"',
+            "evaluation.mappings",
+            'search them instead: mappings = "search"',
         )
     batches, traffics = [], []
     for keep in patterns:

@@ -26,7 +26,7 @@ from silicast.accelerator.counting.mapping import LoopNest, MappingBatch
 from silicast.accelerator.counting.neighbours import Pair
 from silicast.accelerator.design.architecture import Action, Architecture, Memory
 from silicast.accelerator.mapper.constraints import Constraints, SlotRule
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unsupported
 
 
 @final
@@ -192,12 +192,11 @@ class FusionPlan:
         einsum, stay = self.einsums[half], self.staying(half)
         left = memory.usable_words - self.reserved(half, memory)
         if left < self.needed(half, memory):
-            raise SilicastError(
+            raise unsupported(
                 f"a tile and what is resident need more than the {memory.usable_words:g} words "
                 "that are there",
-                kind="unsupported",
-                field=memory.name,
-                hint="cut into smaller tiles",
+                memory.name,
+                "cut into smaller tiles",
             )
         nodes = tuple(
             replace(node, capacity_words=left * node.buffers)
@@ -225,11 +224,10 @@ class FusionPlan:
             rule = table.get(key, SlotRule())
             for dim in still:
                 if min(rule.fixed.get(dim, 1), einsum.bounds[dim]) != 1:
-                    raise SilicastError(
+                    raise unsupported(
                         f"a rule fixes {dim} to {rule.fixed[dim]}",
-                        kind="unsupported",
-                        field=f"constraint.{key[0]}",
-                        hint="fused neighbours meet further in: free it there",
+                        f"constraint.{key[0]}",
+                        "fused neighbours meet further in: free it there",
                     )
             table[key] = replace(rule, fixed={**rule.fixed, **dict.fromkeys(still, 1)})
         home = architecture.memories[self.level].name

@@ -37,7 +37,7 @@ from silicast.accelerator.mapper.fusion import (
 )
 from silicast.accelerator.mapper.mapper import Mapped, best_mapping
 from silicast.accelerator.mapper.task import Change, aimed, as_stated, einsum_of, task_of
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unsupported
 
 MAPPINGS = 80
 """Mappings of tiles and phases that are searched at the default effort."""
@@ -142,18 +142,16 @@ def best_fusion(
             has tensors of other widths than its words.
     """
     if architecture.knows_zeros:
-        raise SilicastError(
+        raise unsupported(
             "neighbours are fused on designs that keep all zeros, and this one leaves zeros out",
-            kind="unsupported",
-            field="fuse",
-            hint="map its layers one by one",
+            "fuse",
+            "map its layers one by one",
         )
     if any(memory.tensor_bits for memory in architecture.memories):
-        raise SilicastError(
+        raise unsupported(
             "neighbours are fused on designs whose words are of one width in each memory",
-            kind="unsupported",
-            field="fuse",
-            hint="map its layers one by one, or leave tensor_bits out",
+            "fuse",
+            "map its layers one by one, or leave tensor_bits out",
         )
     return _FusionSearch(pair, architecture, constraints or Constraints(), objective, effort).run()
 

@@ -27,7 +27,7 @@ from silicast.accelerator.mapper._lattice import divisors_of
 from silicast.accelerator.mapper._ragged import RaggedDescent
 from silicast.accelerator.mapper.budget import EFFORT, SearchBudget, budget_of
 from silicast.accelerator.mapper.constraints import Constraints
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unsupported
 
 LONGEST = 1.25
 """A size is made larger by this factor at most."""
@@ -264,24 +264,22 @@ def no_mapping(einsum: Einsum, architecture: Architecture, rules: Constraints) -
             banks = [math.ceil(size / memory.bank_words) for size in words.values()]
             # As the count of tiles does, of all that tiles may fill, not of whole banks there.
             if sum(banks) * memory.bank_words > memory.usable_words >= needed:
-                return SilicastError(
+                return unsupported(
                     f"no mapping fits: {what} of {', '.join(names)} need "
                     f"{sum(banks)} banks of {memory.bank_words:g} words, one tensor in each, "
                     f"{memory.usable_words / memory.bank_words:.3g} are there",
-                    kind="unsupported",
-                    field=f"{memory.name}.bank_words",
-                    hint=f"make banks of {memory.usable_words // sum(banks):g} words or fewer, "
+                    f"{memory.name}.bank_words",
+                    f"make banks of {memory.usable_words // sum(banks):g} words or fewer, "
                     "or let a tensor pass it by",
                 )
         if needed > memory.usable_words:
-            return SilicastError(
+            return unsupported(
                 f"no mapping fits: {what} of {', '.join(names)} need {needed} words of "
                 f"{memory.word_bits} bits, {memory.usable_words:g} are there "
                 f"({needed * memory.word_bits / 8:g} and "
                 f"{memory.usable_words * memory.word_bits / 8:g} bytes)",
-                kind="unsupported",
-                field=memory.name,
-                hint=(
+                memory.name,
+                (
                     f"give its [[level]] {needed * memory.buffers * memory.word_bits:g} bits or "
                     "more (capacity_words x word_bits) in a file of the design, or let a tensor "
                     "pass it by; words are as wide as the wider of inputs and results, which are "
@@ -290,9 +288,6 @@ def no_mapping(einsum: Einsum, architecture: Architecture, rules: Constraints) -
                 if level
                 else "every tensor starts and ends there: leave its capacity out, or give it more",
             )
-    return SilicastError(
-        "no mapping keeps to the constraints",
-        kind="unsupported",
-        field=einsum.name,
-        hint="free a factor, or an axis of a fan-out",
+    return unsupported(
+        "no mapping keeps to the constraints", einsum.name, "free a factor, or an axis of a fan-out"
     )

@@ -23,7 +23,7 @@ from silicast.accelerator.mapper.policy import Filling, MapperPolicy, mapping_by
 from silicast.accelerator.timeloop.files import Description, read_description, read_mapping
 from silicast.accelerator.zeros import density
 from silicast.accelerator.zeros.zero_mapping import mapped_zeros, overflow
-from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.errors import SilicastError, errors_located, unknown_name
 
 OPERATIONS: dict[str, Callable[..., Einsum]] = {"conv2d": conv2d, "matmul": matmul}
 OBJECTIVES: tuple[Objective, ...] = ("energy", "latency", "edp")
@@ -110,11 +110,9 @@ def task_on(chosen: Design, einsum: Einsum, densities: Sequence[str] = (), file:
     Raises:
         SilicastError: a tensor that is not there.
     """
-    try:
+    with errors_located(file=file):
         einsum = with_densities(einsum, chosen.content.density)
         check_tensors(chosen.architecture, einsum.names)
-    except SilicastError as error:
-        raise error.located(file=file) from None
     einsum = with_densities(einsum, {}, densities)
     named = {name: _policy_of(chosen, table) for name, table in chosen.content.policies.items()}
     policy, rules = _policy_of(chosen, chosen.content.policy)

@@ -16,7 +16,7 @@ from silicast.accelerator.foreign.reader import Hardware, read_hardware
 from silicast.accelerator.mapper.budget import EFFORT
 from silicast.accelerator.mapper.mapper import Mapped
 from silicast.accelerator.mapper.task import Task, einsum_of, mapped, objective_of
-from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.errors import unknown_name, unsupported
 from silicast.core.registry import Registry
 
 
@@ -78,11 +78,8 @@ def called(name: str, chip: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # the tool's own, of any kind
-        raise SilicastError(
-            f"{name} failed: {type(error).__name__}: {str(error)[:200]}",
-            kind="unsupported",
-            field="engine",
-            file=str(chip),
+        raise unsupported(
+            f"{name} failed: {type(error).__name__}: {str(error)[:200]}", "engine", file=str(chip)
         ) from None
     finally:
         logging.disable(logging.NOTSET)
@@ -126,12 +123,7 @@ def beside(
     goal = objective_of(objective)
     einsum = einsum_of(op, sizes)
     if not known[engine].is_installed():
-        raise SilicastError(
-            f"{engine} is not installed",
-            kind="unsupported",
-            field="engine",
-            hint=known[engine].install,
-        )
+        raise unsupported(f"{engine} is not installed", "engine", known[engine].install)
     hardware = known[engine].hardware(chip)
     theirs = known[engine].answer(chip, einsum, goal)
     ours = mapped(Task(einsum, hardware.architecture, hardware.constraints), goal, effort)

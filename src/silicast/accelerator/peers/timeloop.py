@@ -13,7 +13,7 @@ from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.mapper.task import TIMELOOP, described
 from silicast.accelerator.peers.peer import PEERS, Peer, PeerAnswer
 from silicast.accelerator.timeloop.statistics import read_statistics
-from silicast.core.errors import SilicastError, unsupported
+from silicast.core.errors import unsupported
 
 PROGRAM = "timeloop-mapper"
 STATISTICS = "timeloop-mapper.stats.txt"
@@ -50,11 +50,8 @@ class TimeloopPeer(Peer):
                 words, capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=position
             )
             if done.returncode or not (Path(position) / STATISTICS).is_file():
-                raise SilicastError(
-                    f"{PROGRAM} failed: {done.stderr.strip()[-200:]}",
-                    kind="unsupported",
-                    field="engine",
-                    file=str(folder),
+                raise unsupported(
+                    f"{PROGRAM} failed: {done.stderr.strip()[-200:]}", "engine", file=str(folder)
                 )
             statistics = read_statistics(Path(position) / STATISTICS)
         return PeerAnswer("timeloop", statistics.energy_uj * 1e6, statistics.cycles)

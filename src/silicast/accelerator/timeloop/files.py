@@ -23,7 +23,7 @@ from silicast.accelerator.timeloop.nests import MappingReader
 from silicast.accelerator.timeloop.nodes import TAG, has_nodes, processed
 from silicast.accelerator.timeloop.rules import SECTIONS, ConstraintReader
 from silicast.accelerator.timeloop.sparsity import eliminated, read_densities
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, errors_located
 from silicast.formats.fields import Fields
 from silicast.formats.yaml_file import read_yaml
 
@@ -54,10 +54,8 @@ def read_problem(problem: Fields) -> Einsum:
             f"expected one with read_write: true, found {', '.join(outputs) or 'none'}",
             "data_spaces",
         )
-    try:
+    with errors_located(shape.path, shape.file):
         return Einsum(str(shape.values.get("name", "problem")), bounds, tuple(tensors))
-    except SilicastError as error:
-        raise error.located(shape.path, shape.file) from None
 
 
 def _tensor(given: Fields, bounds: Mapping[str, int], coefficients: Fields) -> EinsumTensor:

@@ -10,7 +10,7 @@ from silicast.accelerator.design.architecture import Architecture, FanOut, Memor
 from silicast.accelerator.mapper.constraints import Constraints, SlotRule
 from silicast.accelerator.timeloop.loops import REST, axes_of, split_axes, split_of
 from silicast.accelerator.timeloop.targets import KEEPS, EntryReader, MemoryTargets
-from silicast.core.errors import SilicastError, unsupported
+from silicast.core.errors import SilicastError, errors_located, unsupported
 from silicast.formats.fields import Fields
 
 SECTIONS = ("architecture_constraints", "mapspace_constraints", "mapspace")
@@ -36,10 +36,8 @@ class ConstraintReader(EntryReader[tuple[str, dict[str, Any]]]):
         for (name, kind), (where, entry) in self.loops.items():
             rules |= self.rules(name, kind, entry, where)
         constraints = Constraints(self.with_rest(rules), self.least_utilisation)
-        try:
+        with errors_located(file=self.file):
             constraints.check(self.architecture, self.einsum)
-        except SilicastError as error:
-            raise error.located(file=self.file) from None
         nodes = tuple(map(self.keeping, self.architecture.nodes))
         return replace(self.architecture, nodes=nodes), constraints
 

@@ -11,7 +11,7 @@ from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.design.architecture import Architecture, Elimination, Memory
 from silicast.accelerator.zeros.density import Density, Given, Structured, Uniform
 from silicast.accelerator.zeros.formats import TensorFormat, format_named
-from silicast.core.errors import SilicastError, unsupported
+from silicast.core.errors import errors_located, unsupported
 from silicast.formats.fields import Fields
 
 _KINDS: Mapping[str, Literal["skip", "gate"]] = {"skipping": "skip", "gating": "gate"}
@@ -42,10 +42,8 @@ def read_densities(instance: Fields, einsum: Einsum) -> dict[str, Density]:
     for name in given.names():
         if name not in einsum.names:
             raise given.error(f"no tensor {name!r}", name, f"there are {', '.join(einsum.names)}")
-        try:
+        with errors_located(f"{given.path}.{name}", given.file):
             densities[name] = _density(given, einsum, name)
-        except SilicastError as error:
-            raise error.located(f"{given.path}.{name}", given.file) from None
     return densities
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 from numpy.typing import NDArray
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, errors_located
 from silicast.core.files import read_bounded
 from silicast.core.numerics import F64
 
@@ -300,10 +300,8 @@ def density_of(text: str | float, shape: Extents, field: str = "density") -> Den
     >>> density_of("2:4", (8, 8)).share, density_of(0.4, (8, 8))
     (0.5, Uniform(density=0.4))
     """
-    try:
+    with errors_located(field):
         return _density_of(str(text).strip(), shape)
-    except SilicastError as error:
-        raise error.located(field) from None
 
 
 def check_density(text: str | float, field: str = "density") -> None:
@@ -315,13 +313,11 @@ def check_density(text: str | float, field: str = "density") -> None:
     >>> check_density("2:4")
     """
     words = str(text).strip()
-    try:
+    with errors_located(field):
         if words.endswith(".npy"):
             Given.from_values(_values_of(Path(words)))
         else:
             _density_of(words, (2, 2) if words.startswith("banded") else ANY_SHAPE)
-    except SilicastError as error:
-        raise error.located(field) from None
 
 
 def _density_of(text: str, shape: Extents) -> Density:

@@ -22,7 +22,7 @@ from silicast.accelerator.mapper.constraints import Constraints
 from silicast.accelerator.mapper.mapper import Mapped, best_mapping
 from silicast.accelerator.mapper.template import Template
 from silicast.accelerator.zeros.sparse import AccessOutcome, account_zeros
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unsupported
 from silicast.core.numerics import F64
 
 ROOMS, SMALLER = 8, 0.7
@@ -123,20 +123,18 @@ def overflow(result: MappingCost) -> SilicastError:
         store, room = memory.metadata, f"{memory.usable_words:g} words are there"
         if result.zeros is None:
             largest = int(result.traffic.tiles[level, :, 0].argmax())
-            return SilicastError(
+            return unsupported(
                 f"its tiles need {values:g} words, {memory.usable_words:g} are there",
-                kind="unsupported",
-                field=memory.name,
-                hint=f"move a loop over {result.einsum.names[largest]}, the largest tile with "
+                memory.name,
+                f"move a loop over {result.einsum.names[largest]}, the largest tile with "
                 f"{result.traffic.tiles[level, largest, 0]:g} words, further out",
             )
         if store is not None and store.capacity_words is not None:
             room += f", and {store.capacity_words / memory.buffers:g} for metadata"
-        return SilicastError(
+        return unsupported(
             f"its tiles need up to {values:g} words, and {metadata:g} of metadata; {room}",
-            kind="unsupported",
-            field=memory.name,
-            hint="move a loop further out, or keep the tensor in another format",
+            memory.name,
+            "move a loop further out, or keep the tensor in another format",
         )
     return SilicastError("it fits", kind="internal")
 
@@ -166,12 +164,11 @@ def cost_without_zeros(
         result = cost_of(einsum, arch, traffic, None, zeros)
         if result.fits[0]:
             return _of_shares(result, batch, shares, main_shares)
-    raise SilicastError(
+    raise unsupported(
         f"a {einsum.name} of {', '.join(f'{d}={n}' for d, n in einsum.bounds.items())}: its tiles "
         f"do not fit with what describes them",
-        kind="unsupported",
-        field="level",
-        hint="give the memory more room, its metadata a store of their own, or compile the design "
+        "level",
+        "give the memory more room, its metadata a store of their own, or compile the design "
         "(`silicast design compile`) for the model",
     )
 

@@ -24,7 +24,7 @@ from silicast.communication.flows.job import Job, Round
 from silicast.communication.flows.product import FabricDimension, ProductFabric
 from silicast.communication.flows.simulation import simulate
 from silicast.communication.topology import Topology
-from silicast.core.errors import SilicastError, unsupported
+from silicast.core.errors import SilicastError, over_limit, unsupported
 from silicast.core.numerics import I64
 
 
@@ -262,11 +262,10 @@ def sharing_of(op: Collective, size: float, topology: Topology, groups: Groups) 
     local = held_by_a_node(groups, topology)
     each = groups.size - 1 if op == "all_to_all" else local
     if (messages := groups.devices * each) > MOST_MESSAGES:
-        raise SilicastError(
+        raise over_limit(
             f"{messages:,} messages at once; at most {MOST_MESSAGES:,} are simulated",
-            kind="limit",
-            field="workload.groups",
-            hint="fewer or smaller groups",
+            "workload.groups",
+            "fewer or smaller groups",
         )
     rounds = rounds_between(op, size, groups.size, local)
     jobs = [

@@ -11,7 +11,7 @@ from typing import Literal, final
 
 import numpy as np
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, over_limit, unknown_name
 from silicast.core.numerics import F64, I64
 
 
@@ -128,11 +128,10 @@ class FabricDimension:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise SilicastError(
+            raise unknown_name(
                 f"unknown kind of dimension {self.kind!r}",
-                kind="unknown_name",
-                field="dimension.kind",
-                hint=f"one of {', '.join(KINDS)}",
+                "dimension.kind",
+                f"one of {', '.join(KINDS)}",
             )
         if self.size < 1:
             raise SilicastError(f"{self.size} ranks", field="dimension.size", hint="at least 1")
@@ -182,10 +181,8 @@ class ProductFabric(Fabric):
         if not self.dimensions:
             raise SilicastError("a network without dimensions", field="dimensions")
         if self.ranks > MOST_RANKS:
-            raise SilicastError(
-                f"{self.ranks:,} ranks; at most {MOST_RANKS:,} are simulated",
-                kind="limit",
-                field="dimensions",
+            raise over_limit(
+                f"{self.ranks:,} ranks; at most {MOST_RANKS:,} are simulated", "dimensions"
             )
 
     @cached_property

@@ -72,7 +72,7 @@ from silicast.composition.engines.engine import (
     StatePoolTable,
 )
 from silicast.composition.engines.unpriced import less_certain
-from silicast.core.errors import SilicastError, unsupported
+from silicast.core.errors import SilicastError, unmodelled, unsupported
 from silicast.core.naming import near
 
 DISPATCHERS = {"all_to_all": "all_to_all", "kernel": "kernel"}
@@ -104,11 +104,10 @@ def with_options(engine: Engine, options: Mapping[str, Any]) -> Engine:
     for name, value in options.items():
         option = ALIASES.get(name, name)
         if option not in _OPTIONS:
-            raise SilicastError(
+            raise unmodelled(
                 f"options of engines: {name[:80]!r} is not modelled",
-                kind="not_yet",
-                field=f"engine.options.{name[:80]}",
-                hint=near(name, _OPTIONS, 2, aliases=ALIASES),
+                f"engine.options.{name[:80]}",
+                near(name, _OPTIONS, 2, aliases=ALIASES),
             )
         if option in requested:
             raise SilicastError(

@@ -33,7 +33,7 @@ from silicast.composition.engines.host_copies import (
 )
 from silicast.composition.step.machine import Machine
 from silicast.core.dtypes import RECIPES
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unmodelled
 from silicast.core.numerics import F64
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
@@ -195,7 +195,7 @@ def held_times(
     library = machine.engine.kernels.libraries.get("cpu", {}).get(batch.family, "")
     cpu = host_cpu(machine)
     if implementation_for(batch.family, CPU) is None:
-        raise SilicastError(f"no model of {batch.family} on {cpu.name}", kind="not_yet")
+        raise unmodelled(f"no model of {batch.family} on {cpu.name}")
     on_cpu = timed(_with(plain, replace(plain.variant, library=library)), cpu)
     handover = 2.0 * table.handover_us * 1e-6
     spread = math.exp(Z90 * LOG_SD)

@@ -14,7 +14,7 @@ import numpy as np
 from silicast.composition.engines.engine import BoardTable, Engine, ServingTable
 from silicast.composition.engines.host_copies import link_bytes_per_s
 from silicast.composition.step.machine import Machine
-from silicast.core.errors import SilicastError, unsupported
+from silicast.core.errors import SilicastError, unmodelled, unsupported
 from silicast.hardware.device import Device
 from silicast.kernels.experts.routing import busiest_loads
 from silicast.workload.models.model import ModelConfig, Precision
@@ -131,26 +131,23 @@ def _in_host_memory(machine: Machine, model: ModelConfig, plan: Plan) -> tuple[i
         return 0, 0, False
     layers, experts = offload.host_layers(model.layers), min(offload.expert_layers, model.layers)
     if experts and model.moe is None:
-        raise SilicastError(
+        raise unsupported(
             f"{model.name} has no experts",
-            kind="unsupported",
-            field="engine.options.n_cpu_moe",
-            hint="leave it out, or state n_gpu_layers",
+            "engine.options.n_cpu_moe",
+            "leave it out, or state n_gpu_layers",
         )
     shares = "pcie" not in device.links or device.dram.technology.startswith("LPDDR")
     if (layers or experts) and (shares or machine.in_line):
-        raise SilicastError(
+        raise unsupported(
             f"{device.name} computes in the host's memory: all layers are there",
-            kind="unsupported",
-            field=f"engine.options.{'n_gpu_layers' if layers else 'n_cpu_moe'}",
-            hint="leave it out",
+            f"engine.options.{'n_gpu_layers' if layers else 'n_cpu_moe'}",
+            "leave it out",
         )
     if (layers or experts) and plan.gpus > 1:
-        raise SilicastError(
+        raise unmodelled(
             "layers in the host's memory are modelled beside one device",
-            kind="not_yet",
-            field="parallel",
-            hint="one device, or all layers on the devices",
+            "parallel",
+            "one device, or all layers on the devices",
         )
     return layers, experts, offload.table and not (shares or machine.in_line)
 

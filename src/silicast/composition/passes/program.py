@@ -24,7 +24,7 @@ from silicast.composition.step.step import StepModel, StepTimes
 from silicast.composition.timeline.breakdown import Breakdown, Coverage
 from silicast.composition.timeline.timeline import Timeline
 from silicast.core.dtypes import BITS, recipe_for
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unmodelled
 from silicast.core.prediction import Part, Prediction, Tier
 from silicast.core.remembered import remembered
 from silicast.kernels.registry import implementation_for
@@ -203,11 +203,10 @@ def _check_sizes(node: StageNode, model: StepModel) -> None:
     implementation = implementation_for(op.family, device.execution_model)
     where = f"node {node.name!r} of {model.graph.name}"
     if implementation is None:
-        raise SilicastError(
+        raise unmodelled(
             f"{where}: no model of {op.family!r} on {device.execution_model} devices",
-            kind="not_yet",
-            field="op",
-            hint='"data_movement" with the flag "unmodelled" counts its bytes',
+            "op",
+            '"data_movement" with the flag "unmodelled" counts its bytes',
         )
     for item, dim in op.dims:
         # sides of an image that differ have names of their own, with one range

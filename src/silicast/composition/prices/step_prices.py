@@ -43,7 +43,7 @@ from silicast.composition.step.step import StepModel, step_model
 from silicast.composition.step.timer import Timer
 from silicast.composition.timeline.breakdown import Breakdown
 from silicast.composition.timeline.timeline import Launches, total_wait_s
-from silicast.core.errors import SilicastError
+from silicast.core.errors import unmodelled
 from silicast.core.numerics import F64
 from silicast.core.prediction import ErrorFactors
 from silicast.hardware.device import Device
@@ -118,9 +118,9 @@ class StepPrices:
 
     def __init__(self, model: StepModel, fills: KeptFills | None = None) -> None:
         if model.graph.has_streams:
-            raise SilicastError("steps of a program with streams", kind="not_yet", field="engine")
+            raise unmodelled("steps of a program with streams", "engine")
         if any(group.on_encoder for group in model.timer.groups):
-            raise SilicastError("steps behind an encoder", kind="not_yet", field="model")
+            raise unmodelled("steps behind an encoder", "model")
         self.model = model
         self.graph: StageGraph = model.graph
         self.timer: Timer = model.timer

@@ -9,7 +9,7 @@ from typing import final
 
 import numpy as np
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import over_limit
 from silicast.core.numerics import I64
 from silicast.workload.graphs.graph import (
     BACKWARD,
@@ -75,11 +75,10 @@ class Executions:
         graphs = [graph for _, graph in segments]
         count = sum(len(block.nodes) * block.count for graph in graphs for block in graph.blocks)
         if count > MOST_EXECUTIONS:
-            raise SilicastError(
+            raise over_limit(
                 f"{graphs[0].name} runs {count} operations; at most {MOST_EXECUTIONS} are unrolled",
-                kind="limit",
-                field="times",
-                hint="predict a part of it, and multiply",
+                "times",
+                "predict a part of it, and multiply",
             )
         self.kernels: list[KernelExecution] = []
         self._runs: list[tuple[Block, int, I64]] = []

@@ -28,7 +28,7 @@ from silicast.composition.step.node_times import (
 )
 from silicast.composition.step.stage_graph import StageGraph, StageNode, link_shares, topology
 from silicast.composition.step.states import BatchStates
-from silicast.core.errors import SilicastError
+from silicast.core.errors import unmodelled
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Implementation, KernelTimes
@@ -432,11 +432,10 @@ class Timer:
         implementation = implementation_for(family, device.execution_model)
         if implementation is None:
             name = self.graph.name
-            raise SilicastError(
+            raise unmodelled(
                 f"no model of {family} on {device.execution_model} devices such as {device.name}",
-                kind="not_yet",
-                field="device",
-                hint=f"{name} needs it" if name else "",
+                "device",
+                f"{name} needs it" if name else "",
             )
         return implementation
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from silicast.core.catalog import CATALOG
 from silicast.core.decode import Strict, read_table
-from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.errors import SilicastError, over_limit, unknown_name
 from silicast.core.numerics import F64, log_fixed
 from silicast.distributed.ranks.dispersion import Dispersion
 
@@ -230,12 +230,11 @@ class Failures:
         needed = math.ceil(useful_s / self.interval_s * (1.0 - 1e-12))
         expected = self.wall_s(needed * self.interval_s)
         if not expected / self.mtbf_s < _MOST_FAILURES:
-            raise SilicastError(
+            raise over_limit(
                 f"{expected / self.mtbf_s:.3g} failures are expected, at most {_MOST_FAILURES:,} "
                 "are drawn",
-                kind="limit",
-                field="mtbf_s",
-                hint="shorten the interval, or ask for the mean",
+                "mtbf_s",
+                "shorten the interval, or ask for the mean",
             )
         random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))
         wall, left = np.zeros(trials), np.full(trials, needed)

@@ -13,7 +13,7 @@ from typing import final
 from silicast.composition.engines.engine_lowering import COLLECTIVES
 from silicast.composition.passes.program import ProgramPass
 from silicast.composition.step.executions import Execution
-from silicast.core.errors import SilicastError, unmodelled
+from silicast.core.errors import over_limit, unmodelled
 from silicast.formats.chakra.files import ChakraTrace
 from silicast.formats.chakra.schema import COLL, COMP, Attribute, ChakraNode, RankTrace
 from silicast.kernels.registry import implementation_for
@@ -40,9 +40,7 @@ def chakra_of(program_pass: ProgramPass, name: str = "") -> ChakraTrace:
         raise unmodelled("traces of pipeline stages", "parallel.pp", "parallel.pp = 1")
     world = max([plan.gpus * plan.dp, *map(_gpus, (n.op for n in program_pass.model.graph.nodes))])
     if world > MOST_RANKS:
-        raise SilicastError(
-            f"{world} ranks, and at most {MOST_RANKS} are written", kind="limit", field="parallel"
-        )
+        raise over_limit(f"{world} ranks, and at most {MOST_RANKS} are written", "parallel")
     writing = _Writing(program_pass, world)
     ranks: dict[int, RankTrace] = {}
     made: dict[tuple[tuple[tuple[int, bool], str], ...], RankTrace] = {}

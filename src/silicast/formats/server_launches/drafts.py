@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unmodelled
 from silicast.formats.fields import Fields
 from silicast.formats.server_launches.model_facts import ModelFacts, ModelLookup
 
@@ -52,12 +52,11 @@ def speculative_of(
         kind = "mtp"
     field = "--speculative-config" if engine == "vllm" else "--speculative-algorithm"
     if kind is None:
-        raise SilicastError(
+        raise unmodelled(
             f"drafts by {method[:40]!r} are not modelled",
-            kind="not_yet",
-            field=field,
+            field,
+            f"modelled: {', '.join(sorted(_METHODS))}",
             file=fields.file,
-            hint=f"modelled: {', '.join(sorted(_METHODS))}",
         )
     if kind == "ngram" and not k and isinstance(tokens, int):
         k = tokens - 1

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, final
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, over_limit
 from silicast.core.plain_data import MAX_TOML_BYTES
 from silicast.core.registry import Registry
 from silicast.formats.source import Source
@@ -247,11 +247,8 @@ def _opened(paths: Iterable[Path]) -> list[Source]:
         named = next(map(str, paths), "")
         raise SilicastError("holds no configuration", kind="io", file=named)
     if len(items) > MOST_FILES:
-        raise SilicastError(
-            f"holds {len(items)} files",
-            kind="limit",
-            file=str(items[0].parent),
-            hint="name the ones",
+        raise over_limit(
+            f"holds {len(items)} files", hint="name the ones", file=str(items[0].parent)
         )
     return [Source(path, MAX_TOML_BYTES, "a configuration of training") for path in items]
 

@@ -13,7 +13,7 @@ import numpy as np
 from silicast import __version__
 from silicast.core.calibrated import Blended
 from silicast.core.calibration import FORMAT, Calibration, Scope
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, errors_located
 from silicast.core.numerics import F64, I64
 from silicast.formats.tables import open_table, read_table
 from silicast.hardware.catalog import find_device
@@ -93,10 +93,8 @@ def read_samples(paths: Sequence[Path]) -> list[SampledNetworks]:
                     file=str(path),
                     hint="for example nasbench201:|nor_conv_3x3~0|+...",
                 )
-            try:
+            with errors_located(f"{where}: model", str(path)):
                 space, choices = architecture(name)
-            except SilicastError as error:
-                raise error.located(f"{where}: model", str(path)) from None
             latency = _latency(row.values, where, path)
             table.setdefault(space.name, []).append((name, choices, latency))
     return [

@@ -12,7 +12,7 @@ import numpy as np
 
 from silicast.core.calibrated import Blended
 from silicast.core.calibration import load_calibration
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, errors_located
 from silicast.core.naming import normalise
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import Quantity
@@ -211,10 +211,8 @@ def _accuracies(space: ArchitectureSpace, path: Path) -> tuple[I64, F64]:
                 file=str(path),
                 hint="a name of a network, and its accuracy",
             )
-        try:
+        with errors_located(f"row {row.number}: model", str(path)):
             choices.append(space.choices(name.removeprefix(f"{space.name}:")))
-        except SilicastError as error:
-            raise error.located(f"row {row.number}: model", str(path)) from None
         values.append(value)
     if not choices:
         raise SilicastError("holds no network", field="accuracy", file=str(path))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import silicast.scenario.kernels.tables as package
-from silicast.core.errors import SilicastError, require, unknown_field, unknown_name
+from silicast.core.errors import SilicastError, errors_at, require, unknown_field, unknown_name
 from silicast.core.naming import near
 from silicast.core.plain_data import shown
 from silicast.kernels.configuration import Pairs, read_configuration
@@ -95,10 +95,8 @@ def kernel_case(table: Mapping[str, Any], field: str = "kernel") -> KernelCase:
     >>> kernel_case({"op": "gemm", "m": 8, "n": 4096, "k": 4096}).op.dim("batch")
     1
     """
-    try:
+    with errors_at(field):
         return _KernelTableReader(table).case()
-    except SilicastError as error:
-        raise error.at(field) from None
 
 
 @final

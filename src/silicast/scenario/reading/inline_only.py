@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import unsupported
 from silicast.core.plain_data import shown
 
 _PATH = re.compile(r"[/~.\\]|[A-Za-z]:[\\/]|[a-z][a-z0-9+.-]*://", re.IGNORECASE)
@@ -63,11 +63,10 @@ server opens none (give the content inline)
 def _refuse(text: str, field: str) -> None:
     parts = re.split(r"[/\\]", text)
     if _PATH.match(text) or ".." in parts or "\\" in text or _ends_as_file(text):
-        raise SilicastError(
+        raise unsupported(
             f"{shown(text)} names a file; a server opens none",
-            kind="unsupported",
-            field=field[:200],
-            hint="give the content inline",
+            field[:200],
+            "give the content inline",
         )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from silicast.core.dtypes import recipe_for
-from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.errors import SilicastError, errors_located, unknown_name
 from silicast.core.plain_data import shown
 
 FILES = {
@@ -120,7 +120,5 @@ def dtype_name(name: str, field: str) -> str:
     suffix = _SUFFIX.search(plain)
     if suffix and suffix.end() == len(plain):
         plain = plain[: suffix.start()]
-    try:
+    with errors_located(field):
         return recipe_for(SPELLINGS.get(plain, plain)).name
-    except SilicastError as error:
-        raise error.located(field) from None

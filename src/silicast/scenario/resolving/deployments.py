@@ -11,7 +11,7 @@ from silicast.composition.passes.deployment import Deployment, with_copies
 from silicast.composition.power.energy import is_modelled
 from silicast.composition.step.machine import Machine
 from silicast.core.dtypes import BLOCKS, RECIPES, key_format, value_format
-from silicast.core.errors import SilicastError, unsupported
+from silicast.core.errors import SilicastError, errors_at, unsupported
 from silicast.hardware.device import Device
 from silicast.hardware.host import Host
 from silicast.hardware.platforms import maker_of
@@ -72,10 +72,8 @@ def pools_of(scenario: Scenario) -> dict[str, ScenarioPool]:
         return {"": ScenarioPool(deployment, warnings=tuple(remark))}
     pools = {}
     for name, table in scenario.pools.items():
-        try:
+        with errors_at(f"pools.{name}"):
             deployment, remark = deployment_of(of_pool(scenario, table))
-        except SilicastError as error:
-            raise error.at(f"pools.{name}") from None
         pools[name] = ScenarioPool(deployment, table.count, table.role, tuple(remark))
     return pools
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import errors_located
 from silicast.distributed.step.reliability import HOUR_S, published
 from silicast.scenario.schema import FailureTable
 
@@ -18,8 +18,6 @@ def gpu_mtbf_s(failing: FailureTable) -> float:
     """
     stated = failing.mtbf_hours_per_gpu
     if isinstance(stated, str):
-        try:
+        with errors_located("cluster.failures.mtbf_hours_per_gpu"):
             return published(stated).mtbf_gpu_s
-        except SilicastError as error:
-            raise error.located("cluster.failures.mtbf_hours_per_gpu") from None
     return stated * HOUR_S

@@ -9,7 +9,7 @@ from typing import cast
 import msgspec
 
 from silicast.composition.passes.deployment import without_copies
-from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.errors import SilicastError, unknown_name, unsupported
 from silicast.core.naming import near
 from silicast.core.plain_data import shown
 from silicast.hardware.cluster import Cluster, networks
@@ -136,11 +136,10 @@ def _decodes(scenario: Scenario, pools: tuple[ReplicaPool, ...]) -> None:
     for pool in pools:
         for field in ("speculative", "lora"):
             if pool.spec.policy.one_pass and getattr(scenario.raw, field) is not None:
-                raise SilicastError(
+                raise unsupported(
                     f"{pool.deployment.engine.name} answers a request in one pass of a whole graph",
-                    kind="unsupported",
-                    field=field,
-                    hint="leave it out, or name an engine that generates tokens",
+                    field,
+                    "leave it out, or name an engine that generates tokens",
                 )
 
 

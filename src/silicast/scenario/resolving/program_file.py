@@ -11,7 +11,7 @@ from typing import final
 import msgspec
 
 from silicast.core.dtypes import BITS, RECIPES, recipe_for
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, errors_at, errors_located
 from silicast.formats.chakra.files import is_chakra
 from silicast.hardware.device import Device
 from silicast.kernels.movement.optimizer import RULES, optimizer_bytes
@@ -110,10 +110,8 @@ def _architecture(scenario: Scenario, work: GraphWorkload, *, compiles: bool) ->
             field="workload",
             hint="leave out training, seq_len and sizes",
         )
-    try:
+    with errors_located("workload.graph"):
         space, choices = architecture(str(work.graph))
-    except SilicastError as error:
-        raise error.located("workload.graph") from None
     graph = space.graph(choices, work.batch or 1)
     return ProgramFile(fused_graph(graph) if compiles else graph)
 
@@ -134,15 +132,13 @@ def _packaged(scenario: Scenario, work: GraphWorkload) -> tuple[Graph, str]:
             field="precision",
             hint='recipe = "bf16", fp16, fp32 or tf32',
         )
-    try:
+    with errors_at("workload.graph"):
         path = network_file(str(work.graph))
         if path is not None:
             return network_graph(path, _sizes(work), _recipe_on(device_of(scenario), recipe)), ""
         return packaged_graph(
             str(work.graph), _sizes(work), training=work.mode == "training", dtype=recipe
         )
-    except SilicastError as error:
-        raise error.at("workload.graph") from None
 
 
 def _recipe_on(device: Device, stated: str | None) -> str:

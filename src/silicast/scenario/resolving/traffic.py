@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, errors_at
 from silicast.core.numerics import I64
 from silicast.scenario.workloads import ArrivalTable, Length, ServingWorkload, TraceRow
 from silicast.serving.traffic.lengths import INPUTS, OUTPUTS, in_range, lengths, stream
@@ -185,10 +185,8 @@ def _lengths(
         return in_range(w, ratio, count, random, mixed)
     given = {name: getattr(w, name) for name in w.__struct_fields__ if name != "kind"}
     numbers = {name: value for name, value in given.items() if value is not None}
-    try:
+    with errors_at(field):
         return lengths(w.kind, count, numbers, random, mixed)
-    except SilicastError as error:
-        raise error.at(field) from None
 
 
 def _trace(w: ServingWorkload, folder: Path, field: str) -> Traffic | None:
@@ -271,7 +269,7 @@ def _arrivals(
     ramp = None
     if a.ramp_to_per_s is not None:
         ramp = Ramp(a.ramp_to_per_s * per_turn, exponential=a.ramp == "exponential")
-    try:
+    with errors_at(f"{field}.arrival"):
         starts = arrivals(
             -(-count // turns.count),
             a.rate_per_s * per_turn,
@@ -282,6 +280,4 @@ def _arrivals(
             exact_rate=ramp is None and a.exact_rate is not False,
             even=even,
         )
-    except SilicastError as error:
-        raise error.at(f"{field}.arrival") from None
     return turns.starts(starts, count)

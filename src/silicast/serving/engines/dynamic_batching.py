@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, final
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unmodelled
 from silicast.serving.simulation.scheduler import QueueGroup, Scheduler, StepPlan, Switch, register
 
 
@@ -40,10 +40,8 @@ class DynamicBatching(Scheduler):
         self._preferred = _sizes(self.word("preferred_batch_size"), group.limits.sequences)
         self._delay_ns = round(self.number("max_queue_delay_us") * 1e3)
         if self.number("instance_count") != 1.0:
-            raise SilicastError(
-                "not yet: several copies of a graph on one device",
-                kind="not_yet",
-                field="engine.options.instance_count",
+            raise unmodelled(
+                "not yet: several copies of a graph on one device", "engine.options.instance_count"
             )
 
     def schedule(self) -> StepPlan:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import unknown_name
 from silicast.serving.traffic.requests import Requests
 
 if TYPE_CHECKING:
@@ -132,10 +132,5 @@ def router_named(name: str) -> type[Router]:
         SilicastError: there is none.
     """
     if name not in ROUTERS:
-        raise SilicastError(
-            f"no router {name[:80]!r}",
-            kind="unknown_name",
-            field="router",
-            hint=f"known: {', '.join(ROUTERS)}",
-        )
+        raise unknown_name(f"no router {name[:80]!r}", "router", f"known: {', '.join(ROUTERS)}")
     return ROUTERS[name]

@@ -14,7 +14,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.numerics import I64
 from silicast.serving.simulation.group import QueueGroup, SimulatedRequests
 from silicast.serving.simulation.limits import Limits
@@ -293,10 +293,9 @@ def scheduler_named(name: str) -> type[Scheduler]:
     if name not in _REGISTRY and name in policies():
         importlib.import_module(f"silicast.serving.engines.{name.replace('-', '_')}")
     if name not in _REGISTRY:
-        raise SilicastError(
+        raise unknown_name(
             f"no scheduling policy {name[:80]!r}",
-            kind="unknown_name",
-            field="engine.options.policy",
-            hint=f"known: {', '.join(policies())}",
+            "engine.options.policy",
+            f"known: {', '.join(policies())}",
         )
     return _REGISTRY[name]

@@ -13,7 +13,7 @@ import numpy as np
 
 from silicast.core.catalog import catalog_files
 from silicast.core.decode import Strict, read_table
-from silicast.core.errors import SilicastError
+from silicast.core.errors import unsupported
 from silicast.core.numerics import F64, I64
 from silicast.serving.statistics.metrics import kv_use, queue, rates
 from silicast.serving.statistics.records import Records, seconds
@@ -79,11 +79,10 @@ def metric_names(engine: str) -> MetricNames:
     """
     metric_names = _known().get(engine)
     if metric_names is None:
-        raise SilicastError(
+        raise unsupported(
             f"the metrics that {engine} exports are not known",
-            kind="unsupported",
-            field="--metrics-out",
-            hint=f"known of {', '.join(_known())}",
+            "--metrics-out",
+            f"known of {', '.join(_known())}",
         )
     return metric_names
 

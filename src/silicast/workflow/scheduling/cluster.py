@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import final
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import over_limit
 from silicast.workflow.run import Station
 from silicast.workflow.scheduling.policy import (
     Allocation,
@@ -110,12 +110,11 @@ class ClusterStation(Station):
         """Ends what would not: rounds far shorter than jobs, or restarts as long as rounds."""
         self._rounds += 1
         if self._rounds > MOST_ROUNDS:
-            raise SilicastError(
+            raise over_limit(
                 f"after {MOST_ROUNDS:,} rounds of {self._round_ns * NANO:g} s the jobs are not "
                 f"done (restart_s is {self._restart_s:g})",
-                kind="limit",
-                field="workload.scheduler.round_s",
-                hint="state longer rounds, and restart_s below them",
+                "workload.scheduler.round_s",
+                "state longer rounds, and restart_s below them",
             )
 
     def begun_ns(self, job: int) -> int:

@@ -16,7 +16,7 @@ from typing import Any, final
 
 import msgspec
 
-from silicast.core.errors import SilicastError, unsupported
+from silicast.core.errors import SilicastError, errors_at, unsupported
 from silicast.workload.front_ends.dynamic_sizes import USUAL
 from silicast.workload.front_ends.programs import read_program, stated_ranges
 from silicast.workload.graphs.graph import Graph
@@ -102,10 +102,8 @@ class _Search:
         if len(samples) < FEWEST:
             last = " and ".join(f"{name} = {value}" for name, value in self.start.items())
             raise unsupported(f"runs at too few sizes around {last}", self.program.name)
-        try:
+        with errors_at(self.program.name):
             self.merged = merged(samples, [*names, *self.program.atoms])
-        except SilicastError as error:
-            raise error.at(self.program.name) from None
         symbols = {name: self._range(name, steps[name]) for name in names}
         self._check(steps, symbols)
         result = msgspec.convert(self.merged, GraphFile)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, final
 
-from silicast.core.errors import SilicastError, unknown_name, unsupported
+from silicast.core.errors import SilicastError, errors_at, unknown_name, unsupported
 from silicast.core.naming import near
 from silicast.workload.front_ends.failures import import_failure, line_of
 from silicast.workload.front_ends.programs import graph_of, require_torch
@@ -171,13 +171,11 @@ def packaged_graph(
         SilicastError: as :func:`packaged_model`; an unknown size; or it cannot be exported.
     """
     model = packaged_model(name)
-    try:
+    with errors_at(name):
         args, kwargs = model.call(sizes or {})
         graph = graph_of(
             model.module, args, kwargs, training=training, dtype=dtype, autocast=autocast, name=name
         )
-    except SilicastError as error:
-        raise error.at(name) from None
     return graph, model.said
 
 

@@ -18,7 +18,7 @@ from typing import final
 import msgspec
 
 from silicast.core.decode import Terse, decode_json
-from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.errors import SilicastError, errors_located, unknown_name
 from silicast.core.files import read_bounded, write_atomically
 from silicast.core.plain_data import check_keys
 from silicast.workload.graphs.expressions import size_of, symbols_of
@@ -183,10 +183,8 @@ def read_op_graph(path: Path, symbols: Mapping[str, int] | None = None) -> Graph
             node.
     """
     graph_file = read_graph_file(path)
-    try:
+    with errors_located(file=str(path)):
         return graph_of_file(graph_file, path.stem, symbols or {})
-    except SilicastError as error:
-        raise error.located(file=str(path)) from None
 
 
 def read_graph_file(path: Path) -> GraphFile:

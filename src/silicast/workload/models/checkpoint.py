@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from silicast.core.errors import SilicastError, unmodelled
+from silicast.core.errors import SilicastError, errors_at, unmodelled
 from silicast.formats.fields import Fields
 from silicast.workload.models.precision import HIDDEN_FORMATS, Precision
 
@@ -50,7 +50,7 @@ def checkpoint_precision(data: Mapping[str, Any]) -> Precision:
     quantisation = stated_quantisation(data)
     if not quantisation:
         return hidden
-    try:
+    with errors_at("quantization_config"):
         recipe, group = _recipe(quantisation, hidden.recipe)
         cache = "fp8" if _fp8_cache(quantisation) else None
         upper = str(quantisation.get("moe_quant_algo") or "").upper()
@@ -68,8 +68,6 @@ def checkpoint_precision(data: Mapping[str, Any]) -> Precision:
         )
         # GPTQ and AutoRound state it of the head
         return replace(precision, head=recipe) if quantisation.get("lm_head") is True else precision
-    except SilicastError as error:
-        raise error.at("quantization_config") from None
 
 
 def stated_quantisation(data: Mapping[str, Any]) -> Mapping[str, Any]:

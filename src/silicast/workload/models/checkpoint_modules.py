@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, errors_at
 from silicast.workload.models.checkpoint import (
     AUTO_ROUND,
     group_recipes,
@@ -71,10 +71,8 @@ def with_module_formats(model: ModelConfig, data: Mapping[str, Any]) -> ModelCon
         SilicastError: a list or pattern that cannot be read; names the field.
     """
     quantisation = stated_quantisation(data)
-    try:
+    with errors_at("quantization_config"):
         rules = list(_rules(quantisation))
-    except SilicastError as error:
-        raise error.at("quantization_config") from None
     if not rules:
         return model
     nested = any(data.get(name) for name in (*LANGUAGE_PARTS, *ENCODERS))

@@ -159,12 +159,11 @@ def _formats(head: GgufHead, file: str) -> dict[tuple[int, str], str]:
     for tensor in head.tensors:
         recipe = types.get(str(tensor.type))
         if recipe is None:
-            raise SilicastError(
+            raise unmodelled(
                 f"has weights of the unknown type {tensor.type}",
-                kind="not_yet",
+                tensor.name[:80],
+                "its types are those of llama.cpp of 2026",
                 file=file,
-                field=tensor.name[:80],
-                hint="its types are those of llama.cpp of 2026",
             )
         match = _BLOCK.fullmatch(tensor.name)
         if match is not None:

@@ -21,7 +21,7 @@ import msgspec
 
 from silicast.core.catalog import CATALOG
 from silicast.core.decode import Strict
-from silicast.core.errors import SilicastError, unmodelled
+from silicast.core.errors import SilicastError, unmodelled, unsupported
 from silicast.core.files import read_text
 from silicast.core.naming import NameIndex
 from silicast.core.plain_data import check_depth, json_object
@@ -101,11 +101,10 @@ def find_model(name: str) -> ModelConfig:
         return model_of_gguf(Path(name))
     is_network = name not in model_index() and network_file(name) is not None
     if is_network or name.endswith((".onnx", ".pt2", ".tflite")):
-        raise SilicastError(
+        raise unsupported(
             f"{name!r} is a program that runs once, not a language model",
-            kind="unsupported",
-            field="model",
-            hint=f"`silicast graph {name} --device DEVICE`, or workload.graph of the task graph",
+            "model",
+            f"`silicast graph {name} --device DEVICE`, or workload.graph of the task graph",
         )
     if os.sep in name and (config := configuration_in(Path(name))) is not None:
         return _from_path(config)

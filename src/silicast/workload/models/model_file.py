@@ -14,7 +14,7 @@ from typing import Any, ForwardRef, get_type_hints
 import msgspec
 
 from silicast.core.decode import Terse, decode
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, errors_at
 from silicast.workload.models.model import (
     LIMITS,
     MLA,
@@ -163,10 +163,8 @@ def build_model(
     except SilicastError as error:
         raise error.located(file=error.file or file) from None
     default = Precision() if base is None else base.default_precision
-    try:
+    with errors_at("precision", file):
         precision = Precision.from_formats(**_stated(table.precision), default=default)
-    except SilicastError as error:
-        raise error.at("precision", file) from None
     same = precision == model.default_precision
     return model if same else replace(model, default_precision=precision)
 

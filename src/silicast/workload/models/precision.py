@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import final
 
 from silicast.core.dtypes import BITS, CACHE_BLOCKS, MIXED_CACHES, RECIPES, Recipe, recipe_for
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, errors_located
 
 _BY_FORMATS: dict[tuple[str, str], str] = {
     ("fp64", "fp64"): "fp64", ("fp32", "fp32"): "fp32", ("bf16", "bf16"): "bf16",
@@ -268,10 +268,8 @@ def _plain(name: str) -> str:
 
 
 def _recipe(name: str, field: str) -> Recipe:
-    try:
+    with errors_located(field):
         return recipe_for(name)
-    except SilicastError as error:
-        raise error.located(field) from None
 
 
 def _storage(name: str, field: str) -> str:

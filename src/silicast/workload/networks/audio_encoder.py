@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unmodelled
 from silicast.workload.graphs.graph import Graph
 from silicast.workload.networks.network_nodes import NetworkNodes, class_in, size_in
 
@@ -86,11 +86,10 @@ def encoder_of(config: Mapping[str, Any], field: str = "model") -> AudioEncoder:
     """
     kind = class_in(config)
     if kind not in CLASSES:
-        raise SilicastError(
+        raise unmodelled(
             f"no model of the audio encoder {kind!r:.60}",
-            kind="not_yet",
-            field=field,
-            hint=f"architectures: one of {', '.join(CLASSES)}",
+            field,
+            f"architectures: one of {', '.join(CLASSES)}",
         )
 
     def size(name: str, usual: int) -> int:

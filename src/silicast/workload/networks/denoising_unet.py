@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unmodelled
 from silicast.workload.graphs.graph import Graph
 from silicast.workload.networks.network_nodes import NetworkNodes
 
@@ -228,11 +228,10 @@ def unet_of(config: Mapping[str, Any], field: str = "model") -> DenoisingUNet:
     up = _attends(config, "up_block_types", _USUAL_UP, _UP, field, levels)
     middle = config.get("mid_block_type", "UNetMidBlock2DCrossAttn")
     if middle != "UNetMidBlock2DCrossAttn" or len(set(layers)) > 1:
-        raise SilicastError(
+        raise unmodelled(
             f"no model of a middle block {middle!r:.40} or of unequal levels",
-            kind="not_yet",
-            field=f"{field}.mid_block_type",
-            hint="UNetMidBlock2DCrossAttn, and one layers_per_block",
+            f"{field}.mid_block_type",
+            "UNetMidBlock2DCrossAttn, and one layers_per_block",
         )
     added = config.get("addition_embed_type") == "text_time"
     for wide, count in zip(widths, heads, strict=True):
@@ -290,10 +289,9 @@ def _attends(
         isinstance(stated, list) and len(stated) == levels and set(map(str, stated)) <= set(kinds)
     )
     if not good:
-        raise SilicastError(
+        raise unmodelled(
             f"expected {levels} of {', '.join(kinds)}, found {stated!r:.80}",
-            kind="not_yet",
-            field=f"{field}.{name}",
-            hint="as unet/config.json has them",
+            f"{field}.{name}",
+            "as unet/config.json has them",
         )
     return tuple(kinds[str(each)] for each in stated)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unmodelled
 from silicast.workload.graphs.graph import Graph
 from silicast.workload.networks.network_nodes import NetworkNodes, class_in
 
@@ -157,11 +157,10 @@ def transformer_of(config: Mapping[str, Any], field: str = "model") -> Diffusion
     """
     kind = class_in(config)
     if kind not in CLASSES:
-        raise SilicastError(
+        raise unmodelled(
             f"no model of the network {kind or config.get('model_type', '')!r:.60}",
-            kind="not_yet",
-            field=field,
-            hint=f"architectures: one of {', '.join(CLASSES)}",
+            field,
+            f"architectures: one of {', '.join(CLASSES)}",
         )
     flux = kind == CLASSES[0]
 

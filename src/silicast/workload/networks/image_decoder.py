@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unmodelled
 from silicast.workload.graphs.graph import Graph
 from silicast.workload.networks.network_nodes import NetworkNodes, class_in
 
@@ -93,11 +93,10 @@ def decoder_of(config: Mapping[str, Any], field: str = "model") -> ImageDecoder:
     """
     kind = class_in(config)
     if kind != CLASS:
-        raise SilicastError(
+        raise unmodelled(
             f"no model of the image decoder {kind!r:.60}",
-            kind="not_yet",
-            field=field,
-            hint=f"architectures = ['{CLASS}'], block_out_channels, layers_per_block",
+            field,
+            f"architectures = ['{CLASS}'], block_out_channels, layers_per_block",
         )
     widths = config.get("block_out_channels", [64])
     numbers = (config.get("latent_channels", 4), config.get("layers_per_block", 1))

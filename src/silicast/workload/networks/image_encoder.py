@@ -8,7 +8,7 @@ from typing import final
 
 from silicast.core.catalog import catalog_files
 from silicast.core.decode import Strict, read_table
-from silicast.core.errors import SilicastError
+from silicast.core.errors import unmodelled
 from silicast.core.naming import normalise
 from silicast.workload.graphs.graph import Graph
 from silicast.workload.networks.network_nodes import NetworkNodes
@@ -141,10 +141,9 @@ def encoder_of(model: str) -> ImageEncoder:
     entry = _encoders().get(normalise(model))
     if entry is None:
         known = sorted(name for name, _ in _encoders().values())
-        raise SilicastError(
+        raise unmodelled(
             f"the image encoder of {model} is not known",
-            kind="not_yet",
-            field="model",
-            hint=f"known: {', '.join(known)}; or a stage of a stated duration_ms",
+            "model",
+            f"known: {', '.join(known)}; or a stage of a stated duration_ms",
         )
     return entry[1]

@@ -16,7 +16,7 @@ from typing import Any, Final, final
 import msgspec
 import numpy as np
 
-from silicast.core.errors import SilicastError, unmodelled, unsupported
+from silicast.core.errors import SilicastError, unknown_name, unmodelled, unsupported
 from silicast.core.prediction import Quantity
 from silicast.scenario.answer import Answer, Belief
 from silicast.scenario.answers.serving.simulated import Simulated
@@ -490,9 +490,8 @@ def _check_pools(pools: Sequence[ReplicaPool], table: AutoscaleTable) -> None:
     names: Mapping[str, None] = dict.fromkeys(pool.name for pool in pools)
     for name in table.most:
         if name not in names:
-            raise SilicastError(
+            raise unknown_name(
                 f"no pool {name[:40]!r}",
-                kind="unknown_name",
-                field=f"workload.autoscale.most.{name[:40]}",
-                hint=f"pools: {', '.join(name for name in names if name) or 'none is named'}",
+                f"workload.autoscale.most.{name[:40]}",
+                f"pools: {', '.join(name for name in names if name) or 'none is named'}",
             )

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, final
 
-from silicast.core.errors import SilicastError, unsupported
+from silicast.core.errors import errors_at, unsupported
 from silicast.core.prediction import Domain, Quantity
 from silicast.kernels.configuration import of_pairs, read_configuration
 from silicast.scenario.answer import Answer, answer
@@ -62,7 +62,7 @@ def gain_in_model(
     layers = sum(config.feed(layer) == "experts" for layer in range(config.layers))
     if not layers:
         raise unsupported(f"{config.name} has no experts", "model")
-    try:
+    with errors_at("model"):
         tree = {
             "task": "inference",
             "model": model,
@@ -71,8 +71,6 @@ def gain_in_model(
             **fields,
         }
         metrics = run(decode(tree, folder=folder)).metrics
-    except SilicastError as error:
-        raise error.at("model") from None
     step_us = metrics["decode_step_ms"].estimate * 1e3
     saved = min(saved_us * layers, step_us)
     return {

@@ -22,7 +22,7 @@ from silicast.composition.power.energy import work_energy
 from silicast.composition.step.machine import Machine
 from silicast.composition.timeline.trace_events import PredictedTimeline
 from silicast.core.calibrated import Blended
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, errors_located
 from silicast.core.prediction import Domain, Quantity, Tier
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
@@ -91,10 +91,8 @@ def sampled_in(scenario: Scenario) -> SampledNetwork | None:
         return None
     if scenario.raw.tier not in ("auto", "calibrated") or not isinstance(device, str):
         return None
-    try:
+    with errors_located("workload.graph"):
         space, choices = architecture(work.graph or "")
-    except SilicastError as error:
-        raise error.located("workload.graph") from None
     for calibration in calibrations_of(scenario.raw.calibration, scenario.folder):
         if not calibration.is_of(_catalog_name(device)):
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import over_limit
 from silicast.scenario.answers.graph.answerer import RequestedPass
 
 MOST_DRAWN = 400
@@ -23,11 +23,10 @@ def drawn_kernels(requested: RequestedPass) -> list[dict[str, Any]]:
     line = requested.program.timeline
     runs = requested.program.model.graph.executions
     if len(runs.sequence) > MOST_DRAWN:
-        raise SilicastError(
+        raise over_limit(
             f"{len(runs.sequence):,} kernels run, and at most {MOST_DRAWN} are drawn",
-            kind="limit",
-            field="--plot",
-            hint="--trace writes a timeline of any length",
+            "--plot",
+            "--trace writes a timeline of any length",
         )
     took = ((line.end_s - line.start_s) * 1e6).tolist()
     rows: list[dict[str, Any]] = []

@@ -22,7 +22,7 @@ from silicast.composition.passes.static_batch import (
     steps_together,
 )
 from silicast.composition.power.energy import work_energy
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unsupported
 from silicast.core.prediction import Prediction, Quantity, Tier
 from silicast.kernels.physics.formats import UNMEASURED_CACHE, unmeasured_cache
 from silicast.kernels.physics.measured_range import not_measured, unknown_cap
@@ -324,7 +324,7 @@ def _drafted(one: _ResolvedBatch) -> tuple[DraftedBatch, Drafting, list[str]] | 
     elif not model.causal or model.encoder is not None or one.work.output_len == 1:
         problem, hint = "nothing is decoded", "leave it out, or state workload.output_len"
     if problem:
-        raise SilicastError(problem, kind="unsupported", field="speculative", hint=hint)
+        raise unsupported(problem, "speculative", hint)
     if plan.attention_dp > 1:
         raise not_yet_of(FIELDS["speculative"], "speculative")
     from silicast.scenario.resolving.speculation import drafting_of
@@ -398,11 +398,10 @@ def cached_of(
     cached = work.cached_len or 0
     if not cached or (model.causal and model.encoder is None and framework is None):
         return cached
-    raise SilicastError(
+    raise unsupported(
         f"{model.name} keeps no cache of earlier tokens here",
-        kind="unsupported",
-        field="workload.cached_len",
-        hint="leave it out; a decoder under an engine of kind serving has one",
+        "workload.cached_len",
+        "leave it out; a decoder under an engine of kind serving has one",
     )
 
 

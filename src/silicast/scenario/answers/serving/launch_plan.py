@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unsupported
 from silicast.scenario.answers.serving.answerer import prepared
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolving.traffic import OPEN_REQUESTS
@@ -101,7 +101,7 @@ def launch_plan(scenario: Scenario, checkpoint: str = "") -> LaunchPlan:
         )
     for name in ("speculative", "lora", "colocation"):
         if getattr(scenario.raw, name) is not None:
-            raise SilicastError("has no files to deploy", kind="unsupported", field=name)
+            raise unsupported("has no files to deploy", name)
     served = prepared(scenario, SAMPLE).served
     requests = served.requests
     model = scenario.raw.model

@@ -12,7 +12,7 @@ from silicast.composition.passes.deployment import Deployment
 from silicast.composition.prices.step_price import StepNeeds
 from silicast.composition.prices.stepper import SlowerPrices
 from silicast.composition.step.step import step_model
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, errors_located, unknown_name, unsupported
 from silicast.hardware.device import Device
 from silicast.hardware.partitions import chosen_profiles, fewer_cores, isolated, sharing
 from silicast.hardware.platforms import listed, runs_on
@@ -163,11 +163,10 @@ def division_of(scenario: Scenario) -> tuple[Mapping[str, Deployed], DeviceDivis
             remarks.append(f"colocation: parts {', '.join(f'{n}: {p.name}' for n, p in chosen)}")
     elif table.mode == "mps":
         if not runs_on(device, known.mps.on):
-            raise SilicastError(
+            raise unsupported(
                 f"{device.name} has no mps: it is on {listed(known.mps.on)}",
-                kind="unsupported",
-                field="colocation.mode",
-                hint="time_slice",
+                "colocation.mode",
+                "time_slice",
             )
         cores = [
             max(round(share * device.cores), 1) if stated else device.cores for share in shares
@@ -205,10 +204,8 @@ def neighbour_of(
         )
     router = LeastLoaded if pool.count > 1 else RoundRobin
     whole = replica_spec(deployment, expected)
-    try:
+    with errors_located(f"pools.{name}"):
         spec = replica_spec(beside, expected, memory_share=memory_share)
-    except SilicastError as error:
-        raise error.located(f"pools.{name}") from None
     if part is not deployment.device and not spec.policy.one_pass:
         spec = replace(spec, prices=SlowerPrices(spec.prices, whole.prices))
     return Neighbour(
@@ -241,11 +238,10 @@ def _one_device(pools: Mapping[str, Deployed], mode: str) -> Device:
         if plan.pp > 1 or pool.role:
             raise not_yet_of(PARTS["colocation"], f"pools.{name}")
         if mode == "mig" and plan.gpus > 1:
-            raise SilicastError(
+            raise unsupported(
                 "parts of a device have no links to others",
-                kind="unsupported",
-                field=f"pools.{name}.parallel",
-                hint="one device a replica, or time_slice or mps",
+                f"pools.{name}.parallel",
+                "one device a replica, or time_slice or mps",
             )
     return first.deployment.device
 
@@ -258,11 +254,10 @@ def _shares(table: ColocationTable, names: Sequence[str]) -> list[float]:
     if isinstance(stated, dict):
         for name in stated:
             if name not in names:
-                raise SilicastError(
+                raise unknown_name(
                     f"no pool {name[:80]!r}",
-                    kind="unknown_name",
-                    field=f"colocation.shares.{name[:80]}",
-                    hint=f"pools: {', '.join(names)}",
+                    f"colocation.shares.{name[:80]}",
+                    f"pools: {', '.join(names)}",
                 )
         for name in names:
             if name not in stated:

@@ -17,7 +17,7 @@ from silicast.composition.passes.training_step import (
     predict_training_step,
 )
 from silicast.core.dtypes import RECIPES
-from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.errors import SilicastError, errors_at, unknown_name
 from silicast.core.prediction import Prediction
 from silicast.distributed.memory.offload import Offload
 from silicast.distributed.pipeline.chunk import Rank
@@ -257,10 +257,8 @@ class PreparedTraining:
         rank, work = self.rank, self.work
         share = work.global_batch // work.micro_batch // rank.plan.dp
         batch = Batch(work.seq_len, work.micro_batch, share)
-        try:
+        with errors_at("parallel"):
             schedule_of(rank).order(rank.plan.pp, share, rank.plan.virtual_stages)
-        except SilicastError as error:
-            raise error.at("parallel") from None
         if rank.plain and self.again_share == 1.0:
             chosen = self.recompute
             if chosen is None and not counted_on_operations(rank):

@@ -12,7 +12,7 @@ import numpy as np
 
 from silicast.composition.prices.exit_prices import ExitPrices
 from silicast.composition.prices.step_prices import step_prices
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, errors_at, unmodelled
 from silicast.core.numerics import F64, I64
 from silicast.scenario.answers.serving.answerer import PreparedServing, prepared_for
 from silicast.scenario.answers.serving.tenants import DeviceDivision, division_of, neighbour_of
@@ -125,10 +125,8 @@ class _Builder:
         self._names = [name for name in self._tables if name not in self._merged]
         self._graph = self._graph_of()
         count = work.requests or REQUESTS_PER_CLIENT * (self._arrival.concurrency or 0)
-        try:
+        with errors_at("workload"):
             refuse_too_many(self._graph, count)
-        except SilicastError as error:
-            raise error.at("workload") from None
         items = ServingWorkload(
             self._arrival, *_no_lengths(self._arrival), requests=count or work.requests
         )
@@ -231,10 +229,8 @@ class _Builder:
                     table.escalates is not None,
                 )
             )
-        try:
+        with errors_at("workload"):
             return WorkflowGraph(tuple(stages))
-        except SilicastError as error:
-            raise error.at("workload") from None
 
     def _probability(self, name: str) -> float:
         """With which a stage runs where what it waits for did: as stated, or by confidences."""
@@ -351,11 +347,10 @@ class _Builder:
             return self._passing(home, stages, jobs)
         if all(isinstance(each, EngineRequests) for each in works):
             return self._generating(home, stages, jobs)
-        raise SilicastError(
+        raise unmodelled(
             "stages that generate and stages of passes share a pool",
-            kind="not_yet",
-            field=f"pools.{home}",
-            hint="a pool for each, with colocation where they share devices",
+            f"pools.{home}",
+            "a pool for each, with colocation where they share devices",
         )
 
     def _random(self, stage: int) -> np.random.Generator:
@@ -387,11 +382,10 @@ class _Builder:
         pool.price_per_gpu_hour = self._price(home)
         if self._division is not None:
             if pool.deployment is None:
-                raise SilicastError(
+                raise unmodelled(
                     "networks beside models of the catalog on one device",
-                    kind="not_yet",
-                    field=f"pools.{home}",
-                    hint="a device of their own",
+                    f"pools.{home}",
+                    "a device of their own",
                 )
             pool.cores = self._cores(home)
             pool.further_log_sd = self._division.log_sd
@@ -456,20 +450,17 @@ class _Builder:
     ) -> PreparedServing:
         """The pool's replicas with a model that tokens leave early."""
         if len(exits) > 1:
-            raise SilicastError(
-                "stages with different exits on one pool", kind="not_yet", field=f"pools.{home}"
-            )
+            raise unmodelled("stages with different exits on one pool", f"pools.{home}")
         (shares,) = exits
         served = prepared.served
         pools = []
         for pool in served.fleet.pools:
             model, count = pool.deployment.model, len(shares)
             if model.layers % count or len(set(model.mixers)) > 1 or model.moe is not None:
-                raise SilicastError(
+                raise unmodelled(
                     f"{count} exits of {model.name}, which has {model.layers} layers",
-                    kind="not_yet",
-                    field="workload.stages",
-                    hint="exits at equal depths of a model whose layers are alike",
+                    "workload.stages",
+                    "exits at equal depths of a model whose layers are alike",
                 )
             depths = [
                 step_prices(
@@ -571,11 +562,10 @@ def _drafted(part: Scenario, works: Sequence[Work], field: str) -> Scenario:
     """
     first, *others = [each.speculative for each in works if isinstance(each, EngineRequests)]
     if any(each != first for each in others):
-        raise SilicastError(
+        raise unmodelled(
             "stages of one pool draft in different ways, or some not at all",
-            kind="not_yet",
-            field=field,
-            hint="a pool for each",
+            field,
+            "a pool for each",
         )
     if first is None:
         return part

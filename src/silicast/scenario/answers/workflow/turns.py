@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from silicast.core.errors import SilicastError, unknown_name
+from silicast.core.errors import SilicastError, unknown_name, unmodelled
 from silicast.core.naming import near
 from silicast.scenario.answers.workflow.pools import StagePool
 from silicast.workflow.stages import WorkflowGraph
@@ -41,11 +41,10 @@ def check_turns(pools: Sequence[StagePool], graph: WorkflowGraph, *, one_item: b
                 hint=f"count x parallel degrees of {guest.home}: at most {host.gpus}",
             )
         if not one_item:
-            raise SilicastError(
+            raise unmodelled(
                 "items under way at once would run on the same devices at once",
-                kind="not_yet",
-                field=field,
-                hint="leave out workload.arrival (one item at a time), or pools of their own",
+                field,
+                "leave out workload.arrival (one item at a time), or pools of their own",
             )
         for one in guest.stages:
             for other in host.stages:

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from silicast.composition.passes.program import ProgramPass, predict_program
-from silicast.core.errors import SilicastError
+from silicast.core.errors import SilicastError, unmodelled
 from silicast.scenario.answers.workflow.stage_work import (
     NetworkPasses,
     StageContext,
@@ -101,11 +101,10 @@ class Denoise(StageWork):
         if table.frames > 1 and kind != video_transformer.CLASS:
             raise stage.error(f"{kind} makes images", "frames", video_transformer.CLASS)
         if gpus > 1 and kind == denoising_unet.CLASS:
-            raise SilicastError(
+            raise unmodelled(
                 f"a {kind} on {gpus} devices",
-                kind="not_yet",
-                field=f"pools.{stage.pool[0]}.parallel.cp",
-                hint="one device a replica; count = N serves N at once",
+                f"pools.{stage.pool[0]}.parallel.cp",
+                "one device a replica; count = N serves N at once",
             )
         network: DenoisingUNet | VideoTransformer | DiffusionTransformer
         heads = gpus
@@ -157,11 +156,10 @@ def _devices(stage: StageContext) -> int:
     name, pool = stage.pool
     degrees = pool.parallel or ParallelTable()
     if msgspec.structs.replace(degrees, cp=1) != ParallelTable():
-        raise SilicastError(
+        raise unmodelled(
             "a diffusion network is shared out by its tokens alone",
-            kind="not_yet",
-            field=f"pools.{name}.parallel",
-            hint="cp = N (Ulysses), or count = N replicas",
+            f"pools.{name}.parallel",
+            "cp = N (Ulysses), or count = N replicas",
         )
     return degrees.cp
 

@@ -9,7 +9,7 @@ from typing import ClassVar, final
 import msgspec
 import numpy as np
 
-from silicast.core.errors import SilicastError
+from silicast.core.errors import errors_at
 from silicast.scenario.answers.training.training_runs import TrainingRun, run_of
 from silicast.scenario.answers.workflow.stage_work import (
     StageContext,
@@ -98,11 +98,9 @@ def learning_step(stage: StageContext) -> LearningStep:
         )
         table = msgspec.structs.replace(table, global_batch=padded)
     scenario = msgspec.structs.replace(scenario, workload=table)
-    try:
+    with errors_at(stage.field):
         check_workload(scenario.raw, table, {})
         run = run_of(scenario)
-    except SilicastError as error:
-        raise error.at(stage.field) from None
     loss_s = 0.0
     if any(each.work in GENERATES for each in stage.stages.values()):
         loss_s = policy_loss_s(run)
