@@ -12,8 +12,9 @@ over the architectures of a metric, under
                 Student-t distribution around the family's: the spread between cells, drawn to that
                 of all, grows by what the mean of few cells is unsure of
 
-What a format that nobody measured adds is left out. ``expected`` is what the number inside is if widths of cells scatter as they do and a rule knew the
-distribution of each family: the mean and the 5th and 95th percentile of 300 draws.
+What a format that nobody measured adds is left out. ``expected`` is what the number inside is if
+widths of cells scatter as they do and a rule knew the distribution of each family: the mean and the
+5th and 95th percentile of 300 draws.
 """
 
 from __future__ import annotations
