@@ -14,7 +14,7 @@ from lab.scorecard.suite import Suite
 from lab.scorecard.tables import read_records
 
 TABLE = "energy/mlenergy_v2_llm.parquet"
-METRICS = ("tpot_mean_ms", "output_tokens_per_s", "energy_per_output_token_j")
+METRICS = ("tpot_mean_ms", "output_tokens_per_s", "power_w", "energy_per_output_token_j")
 REQUESTS = {"chat": 840, "code": 550}
 """Of a run: what throughput is averaged over says N / c of 1,550 and 1,018 on the train models
 (``benchmarks/mlenergy_runs.py``), and c is 0.54 where answers spread evenly from half to one and a
@@ -95,6 +95,7 @@ def case_of(row: Mapping[str, Any]) -> Case:
         measured={
             "tpot_mean_ms": 1e3 * row["avg_tpot_s"],
             "output_tokens_per_s": row["output_tokens_per_s"],
+            "power_w": row["implied_power_w_all_gpus"] / devices,
             "energy_per_output_token_j": row["energy_j_per_output_token"],
         },
         labels={

@@ -419,6 +419,7 @@ class Timer:
         boosted = self.machine.boosted_device
         known = self.machine.evidence
         times = in_whole_models(times_of(implementation, batch, boosted, known), known)
+        times = _longer(times, self.machine.engine.kernels.slower.get(device.architecture, 1.0))
         if top_hz(device) == top_hz(boosted):
             return times
         slow = analysis_of(implementation, batch, device)
@@ -483,6 +484,16 @@ def _distinct(
 def analytic_s(times: KernelTimes) -> F64:
     """What the analytic model alone gives, shape (n,)."""
     return times.analysis.time_s if times.analytic_s is None else times.analytic_s
+
+
+def _longer(times: KernelTimes, factor: float) -> KernelTimes:
+    """``times`` of kernels of libraries that take ``factor`` times as long."""
+    if factor == 1.0:
+        return times
+    estimate_s, p05_s, p95_s = (
+        each * factor for each in (times.estimate_s, times.p05_s, times.p95_s)
+    )
+    return structs.replace(times, estimate_s=estimate_s, p05_s=p05_s, p95_s=p95_s)
 
 
 def _slowed(times: KernelTimes, slow: Analysis, before_s: F64, most: float | F64) -> KernelTimes:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from silicast.composition.engines.engine import find_engine
+from silicast.composition.engines.engine_lowering import COLLECTIVES
+from silicast.composition.engines.engine_versions import as_of
 from silicast.composition.passes.deployment import Deployment
 from silicast.composition.step.states import BatchStates
 from silicast.composition.step.step import step_model
@@ -67,3 +70,26 @@ def test_a_collective_draws_the_power_of_the_cores_that_it_keeps_busy(clocked: b
     spent = times.nodes.time_s[sums] * share * cores_w(device)
     np.testing.assert_allclose(times.nodes.above_static_j[sums], spent, rtol=1e-12)
     assert 0.0 < cores_w(find_device("H100").at_clock(1e9)) < cores_w(find_device("H100"))
+
+
+def test_kernels_of_older_libraries_take_longer_at_every_clock_and_collectives_do_not() -> None:
+    old = as_of(find_engine("vllm"), "0.5.4")
+    assert old.kernels.slower["hopper"] > 1.0
+    plain = structs.replace(old, kernels=structs.replace(old.kernels, slower={}))
+    states, found = BatchStates.decode([700] * 8, np.array([1, 301])), {}
+    for name, engine in (("old", old), ("plain", plain)):
+        model = step_model(
+            Deployment.from_model(
+                find_model("Llama-3.1-8B"), find_device("H100"), engine, plan=Plan(tp=2)
+            )
+        )
+        times = model.steps(states)
+        slow = model.at_clock(times, states, 0.7 * times.clock_hz, np.arange(2))
+        found[name] = np.stack([times.nodes.time_s, slow.nodes.time_s])
+        families = [node.op.family for node in model.graph.nodes]
+        fused = [node.saves for node in model.graph.nodes]
+    for at, family in enumerate(families):
+        if not fused[at]:
+            factor = 1.0 if family in COLLECTIVES else old.kernels.slower["hopper"]
+            expected = factor * found["plain"][:, at]
+            np.testing.assert_allclose(found["old"][:, at], expected, rtol=1e-9, err_msg=family)
