@@ -20,7 +20,8 @@ TAKE_SCRIPTS = _SHELLS | {"ssh"}
 _REMOTE = {"ssh": "BbcDEeFIiJLlmOopQRSWw", "pdsh": "wxlutfgR", "clush": "wxlutfgoX"}
 """Programs that run a shell on other machines -> letters of their options that take a value."""
 _CONTAINERS = frozenset(("docker", "podman", "nerdctl", "kubectl"))
-_CARRIERS = _CONTAINERS | LAUNCHERS | set(["sudo", "env", "timeout", "nohup", "nice", "setsid", "sshpass"])
+_PREFIXES = {"sudo", "env", "timeout", "nohup", "nice", "setsid", "sshpass"}
+_CARRIERS = _CONTAINERS | LAUNCHERS | _PREFIXES
 """Programs whose further words are a command, to which they leave their input."""
 _SEVERAL = frozenset(("xargs", "parallel", "pssh", "parallel-ssh"))
 """Programs that run a command as often as they are given words."""
