@@ -137,8 +137,8 @@ class ScriptReader(Expansion):
             before: words of the command whose output is its input; () = none.
         """
         words = [token for token in command.tokens if not isinstance(token, Assignment)]
-        program = plain(words[0]).rpartition("/")[2] if words else ""
-        if program not in TAKE_SCRIPTS or program in self.functions.bodies:
+        has_input = command.document or command.source or before
+        if not has_input or not words or plain(words[0]) in self.functions.bodies:
             return command.tokens
         if not reads_script([field for word in words for field in self.fields(word)]):
             return command.tokens

@@ -20,6 +20,9 @@ TAKE_SCRIPTS = _SHELLS | {"ssh"}
 _REMOTE = {"ssh": "BbcDEeFIiJLlmOopQRSWw", "pdsh": "wxlutfgR", "clush": "wxlutfgoX"}
 """Programs that run a shell on other machines -> letters of their options that take a value."""
 _CONTAINERS = frozenset(("docker", "podman", "nerdctl", "kubectl"))
+_PREFIXES = {"sudo", "env", "timeout", "nohup", "nice", "setsid", "sshpass"}
+_CARRIERS = _CONTAINERS | LAUNCHERS | _PREFIXES
+"""Programs whose further words are a command, to which they leave their input."""
 _SEVERAL = frozenset(("xargs", "parallel", "pssh", "parallel-ssh"))
 """Programs that run a command as often as they are given words."""
 _GIVEN = re.compile(r"(?:-e|--env=)?([A-Za-z_]\w*)=(.*)", re.DOTALL)
@@ -197,11 +200,15 @@ def reads_script(words: Sequence[str]) -> bool:
     [True, True, True, True]
     >>> [reads_script(each.split()) for each in ("bash x.sh", "ssh n1 run --x", "ssh n1 bash x.sh")]
     [False, False, False]
+    >>> reads_script("sudo timeout 9 ssh n1".split()), reads_script("grep -c bash".split())
+    (True, False)
     >>> reads_script(["bash", "-c", "run"]), reads_script(["ssh", "n1", "cd /x && exec bash -ls 2"])
     (False, True)
     """
-    if not words or words[0].rpartition("/")[2] not in TAKE_SCRIPTS:
+    shells = [at for at, word in enumerate(words) if _names([word], TAKE_SCRIPTS)]
+    if not shells or not (shells[0] == 0 or _names(words[:1], _CARRIERS)):
         return False
+    words = words[shells[0] :]
     if _names(words[:1], _REMOTE):
         remote = remote_in([*words, "bash"])[-1]  # as a shell that nothing is asked of
         last = re.split(r"[;&|]", remote)[-1].split()

@@ -44,6 +44,8 @@ def read(folder: Path, text: str, name: str = "launch.sh") -> tuple[dict[str, An
         (f"{TWO}\necho {TWO} | tee s.sh | ssh h", 2),
         (f'{TWO}\nssh h bash <<< "{TWO}"', 2),
         (f"A=1 bash <<<'{TWO}'", 1),
+        (f"{TWO}\nsudo -u me ssh h <<E\n{TWO}\nE\ntimeout 9 sshpass -p x ssh g <<E\n{TWO}\nE", 3),
+        (f"{TWO}\ndocker exec -i c bash <<E\n{TWO}\nE", 2),
         (f"{TWO}\necho {TWO} | ssh h grep x", 1),  # the other machine's program reads it
         (f"{TWO}\nssh h bash x.sh <<< '{TWO}'", 1),
         (f"eval {TWO}", 1),
@@ -171,7 +173,7 @@ def test_files_of_variables_are_named(tmp_path: Path, text: str, name: str) -> N
         ("ssh h bash < serve.sh", "serve.sh"),
         ("D=/x\nssh h < $D/serve.sh", "/x/serve.sh"),
         ("cat serve.sh | ssh h bash -s", "serve.sh"),
-        ("curl -s http://x/serve.sh | bash", "curl -s http://x/serve.sh"),
+        ("curl -s http://x/serve.sh | sudo bash", "curl -s http://x/serve.sh"),
     ],
 )
 def test_scripts_from_elsewhere_are_named(tmp_path: Path, text: str, name: str) -> None:
