@@ -81,7 +81,7 @@ PLAN: dict[str, Any] = {
 FINALISTS = 6
 LONG = 10_000
 """Requests of a long simulation."""
-MANY = 100_000
+MANY = 30_000
 """Requests of the simulation whose memory is measured."""
 MEMORY = """
 import resource, silicast

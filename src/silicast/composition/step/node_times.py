@@ -407,8 +407,8 @@ class NodeTimes:
         node_times.device, node_times.shared = device or self.device, self.shared
         node_times.clocks = None
         node_times._calls = []  # noqa: SLF001 - its own class
-        whole, places = self._whole or (self, None)
-        node_times._whole = whole, states if places is None else places[states]  # noqa: SLF001
+        whole, rows = self._whole or (self, None)
+        node_times._whole = whole, states if rows is None else rows[states]  # noqa: SLF001
         node_times._kernels_j = None  # noqa: SLF001
         return node_times
 
