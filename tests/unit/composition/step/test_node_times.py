@@ -7,8 +7,9 @@ import pytest
 
 from silicast.composition.engines.engine import find_engine
 from silicast.composition.passes.deployment import Deployment
+from silicast.composition.step.node_times import FEW_COLUMNS, rows_summed
 from silicast.composition.step.states import BatchStates
-from silicast.composition.step.step import step_model
+from silicast.composition.step.step import StepTimes, step_model
 from silicast.hardware.catalog import find_device
 from silicast.workload.models.lookup import find_model
 
@@ -42,3 +43,29 @@ def test_some_states_have_the_times_of_a_batch_of_them(rows: list[int]) -> None:
     )
     assert np.array_equal(slow.exposed_s, expected.exposed_s)
     assert (slow.total_s > some.total_s).all()
+
+
+def test_states_of_states_lie_side_by_side_as_alone() -> None:
+    deployment = Deployment.from_model(
+        find_model("Llama-3.1-8B"), find_device("H100"), find_engine("vllm")
+    )
+    model = step_model(deployment)
+    times = model.steps(BatchStates.decode([700, 90], np.arange(1, 13)))
+    four = [times.of_states(first + np.arange(4)) for first in (0, 3, 8)]
+    pairs = [each.of_states(np.array([1, 3])) for each in four]
+    for several in (four, pairs, [*pairs, model.steps(BatchStates.decode([5], np.array([1, 2])))]):
+        for table in (lambda each: each.exposed_s, lambda each: each.nodes.tiers):
+            alone = np.array([table(each) for each in several])
+            assert np.array_equal(StepTimes.side_by_side(several, table), alone)
+        assert StepTimes.side_by_side(several, lambda each: each.exposed_s).flags.c_contiguous
+    assert np.array_equal(pairs[1].exposed_s, times.exposed_s[:, [4, 6]])
+    with pytest.raises(AttributeError):
+        _ = pairs[0].no_such_table
+
+
+def test_rows_are_summed_in_their_order_however_many_columns() -> None:
+    table = np.random.default_rng(3).lognormal(0.0, 9.0, (40, FEW_COLUMNS + 1))
+    whole = rows_summed(table)
+    for part in (table[:, :1], table[:, :FEW_COLUMNS]):
+        assert np.array_equal(rows_summed(part), whole[: part.shape[1]])
+    assert np.array_equal(whole, np.cumsum(table, axis=0)[-1])
