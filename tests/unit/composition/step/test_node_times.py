@@ -54,10 +54,11 @@ def test_states_of_states_lie_side_by_side_as_alone() -> None:
     four = [times.of_states(first + np.arange(4)) for first in (0, 3, 8)]
     pairs = [each.of_states(np.array([1, 3])) for each in four]
     for several in (four, pairs, [*pairs, model.steps(BatchStates.decode([5], np.array([1, 2])))]):
-        for table in (lambda each: each.exposed_s, lambda each: each.nodes.tiers):
-            alone = np.array([table(each) for each in several])
-            assert np.array_equal(StepTimes.side_by_side(several, table), alone)
-        assert StepTimes.side_by_side(several, lambda each: each.exposed_s).flags.c_contiguous
+        exposed = StepTimes.side_by_side(several, lambda each: each.exposed_s)
+        assert np.array_equal(exposed, np.array([each.exposed_s for each in several]))
+        assert exposed.flags.c_contiguous
+        tiers = StepTimes.side_by_side(several, lambda each: each.nodes.tiers)
+        assert np.array_equal(tiers, np.array([each.nodes.tiers for each in several]))
     assert np.array_equal(pairs[1].exposed_s, times.exposed_s[:, [4, 6]])
     with pytest.raises(AttributeError):
         _ = pairs[0].no_such_table
