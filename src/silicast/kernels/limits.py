@@ -57,6 +57,14 @@ def competing(resource_s: Mapping[str, F64]) -> dict[str, F64]:
     return needs
 
 
+def _of_rows(resource_s: Mapping[str, F64], rows: int) -> dict[str, F64]:
+    """The same with an array of shape (rows,) each."""
+    table = np.empty((len(resource_s), rows))
+    for row, seconds in zip(table, resource_s.values(), strict=True):
+        row[:] = np.ravel(seconds)
+    return dict(zip(resource_s, table, strict=True))
+
+
 def bound_by(resource_s: Mapping[str, F64], rows: int) -> list[str]:
     """The resource that needs most, or "power" where its limit needs more, per row.
 
@@ -68,7 +76,7 @@ def bound_by(resource_s: Mapping[str, F64], rows: int) -> list[str]:
     if rows == 1:  # numbers take less time than arrays
         alone = [float(s) if np.ndim(s) == 0 else s.item() for s in needs.values()]
         return [names[alone.index(max(alone))]]
-    table = np.array([np.broadcast_to(np.ravel(s), rows) for s in needs.values()])
+    table = np.array(list(_of_rows(needs, rows).values()))
     return [names[position] for position in table.argmax(axis=0).tolist()]
 
 
@@ -83,8 +91,8 @@ def also_bound_by(resource_s: Mapping[str, F64], time_s: F64, rows: int) -> list
     """
     if not any(name in resource_s for name in IN_TURN):
         return [()] * rows
-    needs = {n: np.broadcast_to(np.ravel(s), rows) for n, s in resource_s.items()}
-    most = {n: np.broadcast_to(np.ravel(s), rows) for n, s in competing(needs).items()}
+    needs = _of_rows(resource_s, rows)
+    most = _of_rows(competing(needs), rows)
     overlapping = [name for name in most if name not in SERIAL]
     largest = np.max([most[name] for name in overlapping], axis=0)
     turns = np.sum([needs[name] for name in IN_TURN if name in needs], axis=0)

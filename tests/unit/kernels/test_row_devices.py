@@ -85,6 +85,18 @@ def test_rows_above_the_boost_clock_are_those_of_each_clock_alone(name: str) -> 
         assert numbers(together, row) == numbers(alone, 0)
 
 
+def test_rows_of_one_table_of_clocks_keep_the_format_of_each_batch() -> None:
+    card = find_device("A100-SXM-80GB")
+    held = tuple(card.at_clock(card.clocks.boost_hz * x) for x in SHARES)
+    current, model = RowDevices(held, ROW), implementation_for("gemm", "simt")
+    assert model is not None
+    for name in ("gemm", "gemm fp8", "gemm"):  # an A100 computes fp8 in a wider format
+        batch = batch_of(name)
+        together = model.analysed_at(batch, current.rows(np.arange(len(ROW))))
+        alone = model.analysed(batch.rows(np.array([0])), held[ROW[0]])
+        assert numbers(together, 0) == numbers(alone, 0)
+
+
 def test_many_rows_are_cut_and_stay_the_same() -> None:
     count = ROWS_OF_CLOCKS + 7
     batch = OpBatch.from_ops([Op.make("gemm", m=1 + n % 90, n=512, k=512) for n in range(count)])

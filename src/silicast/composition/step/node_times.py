@@ -49,13 +49,13 @@ def running(phase: Phase, states: BatchStates) -> I64:
 
 def columns(ops: Sequence[Op], symbols: Mapping[str, I64], count: int) -> dict[str, I64]:
     """Dimension columns of ops x states, the states of the first op first."""
-    names = [name for name, _ in ops[0].dims]
-    return {
-        name: np.concatenate(
-            [np.broadcast_to(resolve(op.dim(name), symbols), (count,)) for op in ops]
-        ).astype(np.int64)
-        for name in names
-    }
+    columns: dict[str, I64] = {}
+    for name, _ in ops[0].dims:
+        table = np.empty((len(ops), count), dtype=np.int64)
+        for row, op in zip(table, ops, strict=True):
+            row[:] = resolve(op.dim(name), symbols)
+        columns[name] = table.ravel()
+    return columns
 
 
 def ragged(ops: Sequence[Op], offsets: I64, rows: I64, lengths: Mapping[str, I64]) -> OpBatch:
@@ -178,6 +178,12 @@ class OpStateGrid(Struct, frozen=True, dict=True):
     times: Times
     links: tuple[float, float] = (1.0, 0.0)
 
+    @property
+    def _different(self) -> int:
+        """Evaluated ops."""
+        number: int = max(self.ops.tolist()) + 1
+        return number
+
     def spread(self, values: F64) -> F64:
         """One value an evaluated size, over the states, shape (members, rows)."""
         result: F64 = np.reshape(values, (-1, self.count))[self._places]
@@ -212,7 +218,7 @@ class OpStateGrid(Struct, frozen=True, dict=True):
         used, position = self.size_index[near[rows]], _ONE
         if len(rows) > 1:
             used, position = np.unique(used, return_inverse=True)
-        different = int(self.ops.max()) + 1
+        different = self._different
         if len(used) == self.count:
             return structs.replace(self, rows=rows, size_index=position), None
         index = (np.arange(different)[:, None] * self.count + used).ravel()
@@ -222,7 +228,7 @@ class OpStateGrid(Struct, frozen=True, dict=True):
 
     def spread_all(self, values: Sequence[Any]) -> F64:
         """:meth:`spread` of several, shape (values, members, rows)."""
-        table = np.empty((len(values), (int(self.ops.max()) + 1) * self.count))
+        table = np.empty((len(values), self._different * self.count))
         for row, value in zip(table, values, strict=True):
             row[:] = value
         by_size = table.reshape(len(table), -1, self.count)
@@ -264,7 +270,7 @@ class OpStateGrid(Struct, frozen=True, dict=True):
 
     def clocks_of(self, clocks: RowDevices) -> RowDevices:
         """The clock of each evaluated size, by those of the states, which have a size each."""
-        return clocks.rows(np.tile(self.rows, int(self.ops.max()) + 1))
+        return clocks.rows(np.tile(self.rows, self._different))
 
     def at_clocks(
         self, states: I64, slowed: Callable[[OpStateGrid, I64], KernelTimes]
@@ -281,7 +287,7 @@ class OpStateGrid(Struct, frozen=True, dict=True):
             return None
         if self.batch is None or not isinstance(self.times, KernelTimes):
             return self.of_states(states)
-        different = np.arange(int(self.ops.max()) + 1)[:, None]
+        different = np.arange(self._different)[:, None]
         index = (different * self.count + self.size_index[near[rows]]).ravel()
         call = structs.replace(
             self,
@@ -297,7 +303,7 @@ class OpStateGrid(Struct, frozen=True, dict=True):
         """What sets the bound of each evaluated size, or "power", and what else binds it."""
         if not isinstance(self.times, KernelTimes):
             return [(name, ()) for name in self.times.bound_by()]
-        analysis, rows = self.times.analysis, (int(self.ops.max()) + 1) * self.count
+        analysis, rows = self.times.analysis, self._different * self.count
         names = bound_by(analysis.resource_s, rows)
         also = also_bound_by(analysis.resource_s, analysis.time_s, rows)
         return list(zip(names, also, strict=True))
@@ -408,8 +414,8 @@ class NodeTimes:
         node_times.device, node_times.shared = device or self.device, self.shared
         node_times.clocks = None
         node_times._calls = []  # noqa: SLF001 - its own class
-        whole, places = self._whole or (self, None)
-        node_times._whole = whole, states if places is None else places[states]  # noqa: SLF001
+        whole, rows = self._whole or (self, None)
+        node_times._whole = whole, states if rows is None else rows[states]  # noqa: SLF001
         node_times._kernels_j = None  # noqa: SLF001
         return node_times
 

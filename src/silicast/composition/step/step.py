@@ -111,11 +111,11 @@ class StepTimes:
         Args:
             device: at the clock of these, where states have clocks of their own.
         """
-        whole, places = self.part_of
+        whole, rows = self.part_of
         some = StepTimes.__new__(StepTimes)
         some.__dict__["nodes"] = self.nodes.of_states(states, device)
         some.__dict__["clock_hz"] = self.clock_hz if device is None else top_hz(device)
-        some.__dict__["part_of"] = whole, states if places is None else places[states]
+        some.__dict__["part_of"] = whole, states if rows is None else rows[states]
         return some
 
     @cached_property

@@ -10,8 +10,9 @@ from silicast.composition.engines.engine import find_engine
 from silicast.composition.engines.engine_lowering import COLLECTIVES
 from silicast.composition.engines.engine_versions import as_of
 from silicast.composition.passes.deployment import Deployment
+from silicast.composition.step.node_times import FEW_COLUMNS, rows_summed
 from silicast.composition.step.states import BatchStates
-from silicast.composition.step.step import step_model
+from silicast.composition.step.step import StepTimes, step_model
 from silicast.hardware.catalog import find_device
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.physics.energy import cores_w
@@ -76,7 +77,7 @@ def test_kernels_of_older_libraries_take_longer_at_every_clock_and_collectives_d
     old = as_of(find_engine("vllm"), "0.5.4")
     assert old.kernels.slower["hopper"] > 1.0
     plain = structs.replace(old, kernels=structs.replace(old.kernels, slower={}))
-    states, found = BatchStates.decode([700] * 8, np.array([1, 301])), {}
+    states, seconds = BatchStates.decode([700] * 8, np.array([1, 301])), {}
     for name, engine in (("old", old), ("plain", plain)):
         model = step_model(
             Deployment.from_model(
@@ -85,11 +86,38 @@ def test_kernels_of_older_libraries_take_longer_at_every_clock_and_collectives_d
         )
         times = model.steps(states)
         slow = model.at_clock(times, states, 0.7 * times.clock_hz, np.arange(2))
-        found[name] = np.stack([times.nodes.time_s, slow.nodes.time_s])
+        seconds[name] = np.stack([times.nodes.time_s, slow.nodes.time_s])
         families = [node.op.family for node in model.graph.nodes]
         fused = [node.saves for node in model.graph.nodes]
     for at, family in enumerate(families):
         if not fused[at]:
             factor = 1.0 if family in COLLECTIVES else old.kernels.slower["hopper"]
-            expected = factor * found["plain"][:, at]
-            np.testing.assert_allclose(found["old"][:, at], expected, rtol=1e-9, err_msg=family)
+            expected = factor * seconds["plain"][:, at]
+            np.testing.assert_allclose(seconds["old"][:, at], expected, rtol=1e-9, err_msg=family)
+
+
+def test_states_of_states_lie_side_by_side_as_alone() -> None:
+    deployment = Deployment.from_model(
+        find_model("Llama-3.1-8B"), find_device("H100"), find_engine("vllm")
+    )
+    model = step_model(deployment)
+    times = model.steps(BatchStates.decode([700, 90], np.arange(1, 13)))
+    four = [times.of_states(first + np.arange(4)) for first in (0, 3, 8)]
+    pairs = [each.of_states(np.array([1, 3])) for each in four]
+    for several in (four, pairs, [*pairs, model.steps(BatchStates.decode([5], np.array([1, 2])))]):
+        exposed = StepTimes.side_by_side(several, lambda each: each.exposed_s)
+        assert np.array_equal(exposed, np.array([each.exposed_s for each in several]))
+        assert exposed.flags.c_contiguous
+        tiers = StepTimes.side_by_side(several, lambda each: each.nodes.tiers)
+        assert np.array_equal(tiers, np.array([each.nodes.tiers for each in several]))
+    assert np.array_equal(pairs[1].exposed_s, times.exposed_s[:, [4, 6]])
+    with pytest.raises(AttributeError):
+        _ = pairs[0].no_such_table
+
+
+def test_rows_are_summed_in_their_order_however_many_columns() -> None:
+    table = np.random.default_rng(3).lognormal(0.0, 9.0, (40, FEW_COLUMNS + 1))
+    whole = rows_summed(table)
+    for part in (table[:, :1], table[:, :FEW_COLUMNS]):
+        assert np.array_equal(rows_summed(part), whole[: part.shape[1]])
+    assert np.array_equal(whole, np.cumsum(table, axis=0)[-1])
