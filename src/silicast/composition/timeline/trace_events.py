@@ -34,7 +34,7 @@ from silicast.composition.step.states import BatchStates
 from silicast.composition.step.step import StepModel, StepTimes
 from silicast.composition.timeline.breakdown import once
 from silicast.core.numerics import F64, I64
-from silicast.core.prediction import to_picoseconds
+from silicast.core.prediction import Part, to_picoseconds
 from silicast.kernels.physics.power import limits
 from silicast.workload.frameworks.eager import Framework
 from silicast.workload.graphs.nodes import CROSS_KV, DECODE_KV, PREFILL_KV, PREFILL_Q
@@ -456,17 +456,27 @@ def _alive(program_pass: ProgramPass) -> list[CounterSample]:
 
 
 def trace_training_step(
-    passes: Sequence[ProgramPass], update: ProgramPass, step_ps: int, micro_batches: int
+    passes: Sequence[ProgramPass],
+    update: ProgramPass,
+    step_ps: int,
+    micro_batches: int,
+    waits: Sequence[Part] = (),
 ) -> PredictedTimeline:
     """Some micro-batches of a step one after the other, and the update.
 
     Args:
         passes: of these micro-batches; of the step there are ``micro_batches``.
-        step_ps: what the whole step takes.
+        step_ps: what the whole step takes; waits: before its update, of which those of these
+            micro-batches are drawn.
     """
     whole = TraceStretch([], [], [], 0)
-    for each in (*passes, update):
+    for each in passes:
         whole = whole.then(_pass(each, whole.end_ps))
+    for part in waits:
+        begin, end = whole.end_ps, whole.end_ps + part.exposed_ps * len(passes) // micro_batches
+        one = Slice(whole.slices[0].track, part.name, begin, end)
+        whole = whole.then(TraceStretch([one], [], [], end))
+    whole = whole.then(_pass(update, whole.end_ps))
     about: dict[str, Any] = {"step_time_s": step_ps / 1e12}
     if len(passes) < micro_batches:
         about |= {"micro_batches": micro_batches, "micro_batches_shown": len(passes)}

@@ -21,7 +21,7 @@ from silicast.distributed.pipeline.chunk import Rank, predict_chunk
 from silicast.distributed.pipeline.dependencies import producers
 from silicast.distributed.pipeline.pipeline import PipelineTimes
 from silicast.distributed.schedules.order import KINDS, Order
-from silicast.distributed.step.step import DistributedStep, MicroBatches, Overlap
+from silicast.distributed.step.step import SLOWEST, DistributedStep, MicroBatches, Overlap
 
 PICOSECONDS = 1e12
 _MESSAGES = ("activations", "gradients", "gradients", "gradients")
@@ -129,8 +129,10 @@ def trace_step(
     each = [kind for kind, count in kinds for _ in range(min(count, MOST_PASSES))]
     shown = each if len(each) <= MOST_PASSES else [*each[: MOST_PASSES - 1], each[-1]]
     passes = [predict_chunk(rank, *distributed_step.bounds[0], kind) for kind in shown]
+    part = distributed_step.step.part
+    waits = [each for each in part.children if each.name == SLOWEST]
     trace = trace_training_step(
-        passes, distributed_step.update, distributed_step.step.part.exposed_ps, micro_batches
+        passes, distributed_step.update, part.exposed_ps, micro_batches, waits
     )
     if again_share == 1.0:
         return trace

@@ -149,8 +149,8 @@ def test_small_losses_are_youngs(mtbf: float, write: float, restart: float) -> N
 
 def test_llama_3_405b_had_over_nine_tenths_of_its_time() -> None:
     """As published (arXiv 2407.21783, section 3.3.4): 419 unexpected interruptions in 54 days on
-    16,384 devices, over 90 % of the time effective. Checkpoints of 5 s allow restarts of 13 minutes,
-    and not of twenty.
+    16,384 devices, over 90 % of the time effective. Checkpoints of 5 s allow restarts of 13
+    minutes, and not of twenty.
     """
     goodput = [
         Failures.of_gpus(16384, published().mtbf_gpu_s, write_s=5.0, restart_s=60.0 * each).goodput
