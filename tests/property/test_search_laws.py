@@ -65,7 +65,7 @@ def test_front_ranks_and_volume_agree_with_brute_force(seed: int) -> None:
     assert len(remaining) == len({tuple(v) for v in remaining})
     assert ((ranks(values) == 0) == ~beaten).all()
     # Cells of a grid of whole numbers, counted.
-    reference = 7.0 + np.arange(objectives)
+    reference = 7.0 + np.arange(objectives, dtype=np.float64)
     cells = np.stack(np.meshgrid(*map(np.arange, reference), indexing="ij"), -1)
     covered = np.all(values <= cells.reshape(-1, objectives)[:, None], axis=2).max(axis=1)
     assert hypervolume(values, reference) == covered.sum()
@@ -76,7 +76,7 @@ def test_boxes_are_what_the_front_leaves(seed: int) -> None:
     rng = np.random.default_rng(seed)
     objectives = int(rng.integers(1, 4))
     values = rng.random((int(rng.integers(0, 12)), objectives))
-    reference = 1.0 + np.arange(objectives)
+    reference = 1.0 + np.arange(objectives, dtype=np.float64)
     low, high = empty_boxes(values, reference)
     volume = np.prod(high - np.maximum(low, -1.0), axis=1).sum()
     assert volume + hypervolume(values, reference) == pytest.approx(np.prod(reference + 1.0))

@@ -8,10 +8,10 @@ import pytest
 
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
-from silicast.kernels.movement.elementwise import elementwise_op
 from silicast.kernels.registry import implementation_for
 from silicast.learning import dispatch
 from silicast.workload.graphs.op import Op, OpBatch, Variant
+from tests.elementwise import elementwise_op
 
 H100 = find_device("H100")
 OPS = [

@@ -18,15 +18,9 @@ from silicast.kernels.movement.streaming_rates import StreamingRates, memory_lat
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.op import Op, OpBatch, Variant
+from tests.elementwise import elementwise_op
 
 H100 = find_device("H100")
-
-
-def elementwise_op(kind: str, elements: int) -> Op:
-    """One tensor in, one out."""
-    variant = Variant("bf16", flags=((kind, True),))
-    kind_of(variant)
-    return Op.make("elementwise", variant, elements=elements, inputs=1)
 
 
 def model(op: Op) -> Implementation:
