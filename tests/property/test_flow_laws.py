@@ -141,10 +141,7 @@ def test_a_period_that_another_job_disturbs_is_not_repeated() -> None:
     fabric = ProductFabric((FabricDimension("switch", 2, 10e9, 0.0, 0, 1.0),))
     (ring,) = rounds_of("all_gather", "ring", 2, 1e6)
     short = replace(ring, size=ring.size / 1e3, repeat=5)
-    jobs = [
-        Job("short", (0, 1), (short,), 1e-5),
-        Job("long", (0, 1), (replace(ring, repeat=5),)),
-    ]
+    jobs = [Job("short", (0, 1), (short,), 1e-5), Job("long", (0, 1), (replace(ring, repeat=5),))]
     assert simulate(fabric, jobs).jobs["long"].end_s == pytest.approx(5 * (1e6 + 1e3) / 2 / 10e9)
 
 
