@@ -74,4 +74,8 @@ class CollectiveAlgorithm(ABC):
 _KNOWN: Registry[CollectiveAlgorithm] = Registry(
     "silicast.communication.algorithms", "collective algorithm", "algorithm"
 )
-register, algorithms, algorithm = _KNOWN.register, _KNOWN.all, _KNOWN.named
+register = _KNOWN.register
+algorithms = _KNOWN.all
+"""All algorithms by name."""
+algorithm = _KNOWN.named
+"""The algorithm called ``name``. Raises SilicastError where there is none of that name."""

@@ -62,11 +62,8 @@ def fragmentation_bytes(activations: int) -> int:
 
 
 def peak_bytes(program: Executions) -> tuple[int, str]:
-    """Bytes of the results alive at the worst point, and the name of the operation there.
-
-    Args:
-        program: the executions.
-        input_bytes: of the program's input, alive all along.
+    """Bytes of the results of ``program`` alive at the worst point, and the name of the operation
+    there.
     """
     if not len(program.order):
         return 0, ""

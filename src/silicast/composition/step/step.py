@@ -138,10 +138,11 @@ class StepTimes:
         several: Sequence[StepTimes], table: Callable[[StepTimes], NDArray[Any]]
     ) -> NDArray[Any]:
         """An array of as many states of each, shape (several, ..., n)."""
-        whole, first = several[0].part_of
-        if first is None or any(each.part_of[0] is not whole for each in several):
+        whole = several[0].part_of[0]
+        parts = [each.part_of[1] for each in several if each.part_of[0] is whole]
+        if len(parts) < len(several) or any(states is None for states in parts):
             return np.array([table(each) for each in several])
-        states = np.array([each.part_of[1] for each in several])
+        states = np.array(parts)
         return np.ascontiguousarray(np.moveaxis(np.take(table(whole), states, axis=-1), -2, 0))
 
 

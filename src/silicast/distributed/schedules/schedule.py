@@ -90,4 +90,13 @@ def _order(schedule: PipelineSchedule, ranks: int, micro_batches: int, chunks: i
 _KNOWN: Registry[PipelineSchedule] = Registry(
     "silicast.distributed.schedules", "pipeline schedule", "schedule"
 )
-register, schedules, schedule = _KNOWN.register, _KNOWN.all, _KNOWN.named
+register = _KNOWN.register
+schedules = _KNOWN.all
+"""All schedules by name."""
+schedule = _KNOWN.named
+"""The schedule called ``name``. Raises SilicastError where there is none of that name.
+
+>>> order = schedule("1f1b").order(ranks=2, micro_batches=2)
+>>> [order.named(i) for i in range(order.first[0], order.first[1])][1:3]
+['forward of micro-batch 1', 'backward of micro-batch 0']
+"""

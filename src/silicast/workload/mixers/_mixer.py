@@ -82,7 +82,9 @@ def shared(heads: int, ranks: int) -> bool:
 
 
 _KNOWN: Registry[Mixer] = Registry("silicast.workload.mixers", "mixer", "mixers")
-register, mixers = _KNOWN.register, _KNOWN.all
+register = _KNOWN.register
+mixers = _KNOWN.all
+"""All mixers by name."""
 
 
 def mixer_named(name: str) -> Mixer:

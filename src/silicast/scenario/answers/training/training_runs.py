@@ -40,6 +40,7 @@ from silicast.distributed.step.step import (
 from silicast.distributed.step.unequal_lengths import UnequalLengths
 from silicast.hardware.device import Device
 from silicast.kernels.experts.routing import routing_name
+from silicast.kernels.physics.power import limits
 from silicast.scenario.answers.training.training_lengths import (
     WITH_ADAPTERS,
     LengthsOfRun,
@@ -389,7 +390,8 @@ def prepared(scenario: Scenario, work: TrainingWorkload) -> PreparedTraining:
         _capacity(deployment, plan, work),
     )
     reference = reference_of(scenario, work, rank)
-    rank = replace(rank, reference_bits=held_bits(rank, reference), boards=_boards(scenario))
+    boards = _boards(scenario, deployment.device)
+    rank = replace(rank, reference_bits=held_bits(rank, reference), boards=boards)
     return PreparedTraining(
         rank,
         work,
@@ -441,11 +443,22 @@ def _capacity(
     )
 
 
-def _boards(scenario: Scenario) -> Dispersion:
-    """How unlike devices are: as stated, or as published."""
+def _boards(scenario: Scenario, device: Device) -> Dispersion:
+    """How unlike devices are: as stated; as published, of GPUs whose clock a power limit governs;
+    else alike.
+
+    The published spread is of the clock that a power limit leaves boards of one model (Sinha et
+    al., SC 2022). A clock that is held below the board's largest takes that cause away, and a TPU
+    or a CPU has no such limit here. That the predicted clock lies below the largest is not asked
+    for: it is that of the usual board at the mean power of a pass, while the boards that a step
+    waits for reach the limit first, in its products.
+    """
     cluster = scenario.raw.cluster
     stated = None if cluster is None else cluster.gpu_log_sd
-    return experience().gpus if stated is None else Dispersion(stated)
+    if stated is not None:
+        return Dispersion(stated)
+    held = device.clocks.max_hz < device.clocks.built_max_hz
+    return experience().gpus if limits(device) and not held else Dispersion(0.0)
 
 
 def _offload(work: TrainingWorkload) -> Offload:

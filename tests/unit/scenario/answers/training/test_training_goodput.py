@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from silicast.core.errors import SilicastError
 from silicast.core.plain_data import read_scenario_file
 from silicast.core.prediction import Quantity
-from silicast.distributed.step.reliability import best_interval_s
+from silicast.distributed.ranks.dispersion import Dispersion
+from silicast.distributed.step.reliability import best_interval_s, experience
 from silicast.scenario.answer import Answer, encode
 from silicast.scenario.answerer import answerer_for
 from silicast.scenario.answers.training.training_goodput import lost
-from silicast.scenario.answers.training.training_runs import TrainingRun, run_of
+from silicast.scenario.answers.training.training_runs import TrainingRun, prepared, run_of
 from silicast.scenario.decode import Scenario, decode
 from silicast.scenario.run import reply_to
 from tests.sampling import examples
@@ -53,6 +54,37 @@ def test_unlike_boards_are_those_published_or_as_stated() -> None:
 
     assert waits(gpu_log_sd=0.0) == 0.0 < waits(gpu_log_sd=0.01) < waits()
     assert waits() == waits(gpu_log_sd=0.015)
+
+
+@pytest.mark.parametrize(
+    ("changes", "published"),
+    [
+        ({"device": "H100"}, True),
+        ({"device": "MI300X"}, True),
+        ({"device": "H100", "limits": {"power_w": 500}}, True),
+        ({"device": "H100", "limits": {"clock_mhz": 1000}}, False),
+        ({"device": "H100", "limits": {"clock_mhz": 1900}}, False),  # above boost, below largest
+        ({"device": "H100", "limits": {"clock_mhz": 5000}}, True),  # changes nothing
+        ({"device": "TPU v5p"}, False),
+        ({"device": "EPYC 9654"}, False),
+    ],
+)
+def test_the_published_spread_is_of_clocks_that_power_governs(
+    changes: dict[str, Any], published: bool
+) -> None:
+    """A stated spread counts on every device, the published one where its cause is."""
+
+    def boards(**cluster: Any) -> Dispersion:
+        tree = {
+            "format": 1, "task": "training", "model": "Llama-3.2-1B", **changes,
+            "parallel": {"dp": 8}, "cluster": {"gpus": 8, **cluster},
+            "workload": {"seq_len": 2048, "micro_batch": 1, "global_batch": 16},
+        }  # fmt: skip
+        asked = decode(tree)
+        return prepared(asked, asked.workload).rank.boards
+
+    assert boards() == (experience().gpus if published else Dispersion(0.0))
+    assert boards(gpu_log_sd=0.02) == Dispersion(0.02)
 
 
 def test_x4_answers_every_metric_of_its_file() -> None:
