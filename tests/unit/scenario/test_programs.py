@@ -150,6 +150,7 @@ def test_recomputation_is_the_least_that_fits() -> None:
         ({"micro_batch": 3}, "does not divide"),
         ({"task": "lora"}, "lora: is missing"),
         ({"recompute": "selective:mpl"}, "unknown recomputation"),
+        ({"recompute": "selective:mlp+mlp"}, "names a module twice"),
         ({"optimizer": "lamb"}, "lamb"),
     ],
 )

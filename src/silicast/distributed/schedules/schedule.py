@@ -65,6 +65,10 @@ class PipelineSchedule(ABC):
 
         Raises:
             SilicastError: the schedule is not made for these numbers.
+
+        >>> order = schedule("1f1b").order(ranks=2, micro_batches=2)
+        >>> [order.named(i) for i in range(order.first[0], order.first[1])][1:3]
+        ['forward of micro-batch 1', 'backward of micro-batch 0']
         """
         count = chunks if chunks is not None else self.chunks or 1
         for field, value in (("pp", ranks), ("micro_batches", micro_batches), ("chunks", count)):
@@ -94,9 +98,4 @@ register = _KNOWN.register
 schedules = _KNOWN.all
 """All schedules by name."""
 schedule = _KNOWN.named
-"""The schedule called ``name``. Raises SilicastError where there is none of that name.
-
->>> order = schedule("1f1b").order(ranks=2, micro_batches=2)
->>> [order.named(i) for i in range(order.first[0], order.first[1])][1:3]
-['forward of micro-batch 1', 'backward of micro-batch 0']
-"""
+"""The schedule called ``name``. Raises SilicastError where there is none of that name."""

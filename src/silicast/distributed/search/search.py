@@ -38,6 +38,7 @@ from silicast.distributed.step.step import DistributedStep, Overlap, predict_ste
 from silicast.workload.graphs.graph import BACKWARD, Graph
 from silicast.workload.training.recomputation import (
     Part,
+    Recompute,
     activation_bytes,
     has_latent,
     part_of,
@@ -47,8 +48,11 @@ from silicast.workload.transformers.decoder import PREDICTING
 from silicast.workload.transformers.plan import Plan
 
 PARTS: tuple[Part, ...] = ("norm", "core", "mla_up", "mlp", "moe_act", "moe", "shared")
-AGAIN = ("layer", *PARTS)
-"""A layer's forward pass, and parts of it that recomputation may run again."""
+FUSED_ACTIVATION = "fused_activation"
+AGAIN = ("layer", *PARTS, FUSED_ACTIVATION)
+"""A layer's forward pass, and parts of it that recomputation may run again; of experts that are one
+kernel, the activation, which runs alone where they do not run again as a whole.
+"""
 
 
 @final
@@ -125,8 +129,8 @@ def unit_of(rank: Rank) -> Unit:
 
 
 def _parts_s(chunk: ProgramPass, graph: Graph, bandwidth: float) -> list[float]:
-    """Seconds of the forward pass of all layers in :data:`PARTS`, then what the host takes to
-    launch the pass, and these.
+    """Seconds of the forward pass of all layers in what :data:`AGAIN` names behind the layer, then
+    what the host takes to launch the pass, and these.
     """
     parts = {
         (block.name, node.name): part_of(node, has_latent(block))
@@ -134,7 +138,7 @@ def _parts_s(chunk: ProgramPass, graph: Graph, bandwidth: float) -> list[float]:
         if block.layers
         for node in block.nodes
     }
-    seconds_in, calls_in = dict.fromkeys(PARTS, 0.0), dict.fromkeys(PARTS, 0.0)
+    seconds_in, calls_in = dict.fromkeys(AGAIN[1:], 0.0), dict.fromkeys(AGAIN[1:], 0.0)
     every = inside = 0.0
     nodes, calls = chunk.model.graph.nodes, chunk.model.graph.calls.tolist()
     for node, seconds, count in zip(nodes, chunk.times.exposed_s[:, 0], calls, strict=True):
@@ -148,8 +152,8 @@ def _parts_s(chunk: ProgramPass, graph: Graph, bandwidth: float) -> list[float]:
             seconds_in[part] += float(seconds)
             calls_in[part] += current
         if node.op.family == "moe":
-            seconds_in["moe_act"] += node.count * activation_bytes(node.op) / bandwidth
-            calls_in["moe_act"] += node.count
+            seconds_in[FUSED_ACTIVATION] += node.count * activation_bytes(node.op) / bandwidth
+            calls_in[FUSED_ACTIVATION] += node.count
     each = float(chunk.times.launches_s.sum()) / every
     return [*seconds_in.values(), each * inside, *(each * count for count in calls_in.values())]
 
@@ -367,7 +371,7 @@ def _times(rank: Rank, plans: CandidatePlans, table: F64, overlap: Overlap) -> F
     forward = ceil * unit["layer_forward"]
     extra, relaunched = np.zeros(len(plans)), np.zeros(len(plans))
     for number, policy in enumerate(plans.space.recomputes):
-        for name in ("layer",) if policy == "full" else recomputed_parts(policy):
+        for name in _run_again(policy):
             if f"{name}_forward" in unit:
                 extra += np.where(again == number, unit[f"{name}_forward"], 0.0)
                 relaunched += np.where(again == number, unit[f"{name}_launched"], 0.0)
@@ -402,6 +406,15 @@ def _times(rank: Rank, plans: CandidatePlans, table: F64, overlap: Overlap) -> F
     later = np.maximum(launched - slowest, 0.0)  # the host takes longer than the device
     times: F64 = (count + (pp - 1) / chunks) * later + count * slowest + bubble + left + update
     return times
+
+
+def _run_again(policy: Recompute) -> frozenset[str]:
+    """Which of :data:`AGAIN` a policy runs again."""
+    if policy == "full":
+        return frozenset(("layer",))
+    parts = recomputed_parts(policy)
+    alone = "moe_act" in parts and "moe" not in parts
+    return parts | {FUSED_ACTIVATION} if alone else frozenset(parts)
 
 
 def _exchanges(rank: Rank, plans: CandidatePlans, held: F64, each: int) -> tuple[F64, F64]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Literal
 
-from silicast.core.errors import unknown_name
+from silicast.core.errors import SilicastError, unknown_name
 from silicast.workload.graphs.graph import Block, Node
 from silicast.workload.graphs.op import Op, Variant
 
@@ -73,12 +73,16 @@ def recomputed_parts(recompute: Recompute) -> frozenset[Part]:
     (['core'], ['mlp', 'moe_act'])
 
     Raises:
-        SilicastError: no such policy or module.
+        SilicastError: no such policy or module, or one that is named twice.
     """
     if recompute == "none":
         return frozenset()
     policy, colon, listed = recompute.partition(":")
     names = listed.split("+") if colon else ["core_attn"]
+    if policy == "selective" and len(set(names)) < len(names):
+        raise SilicastError(
+            f"{recompute[:60]!r} names a module twice", field="recompute", hint="name it once"
+        )
     if policy != "selective" or any(name not in MODULES for name in names):
         known = ", ".join(MODULES)
         raise unknown_name(

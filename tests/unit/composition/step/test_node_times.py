@@ -104,7 +104,9 @@ def test_states_of_states_lie_side_by_side_as_alone() -> None:
     times = model.steps(BatchStates.decode([700, 90], np.arange(1, 13)))
     four = [times.of_states(first + np.arange(4)) for first in (0, 3, 8)]
     pairs = [each.of_states(np.array([1, 3])) for each in four]
-    for several in (four, pairs, [*pairs, model.steps(BatchStates.decode([5], np.array([1, 2])))]):
+    other = model.steps(BatchStates.decode([5], np.array([1, 2])))
+    every = times.of_states(np.arange(times.total_s.shape[-1]))
+    for several in (four, pairs, [*pairs, other], [every, times], [times, every]):
         exposed = StepTimes.side_by_side(several, lambda each: each.exposed_s)
         assert np.array_equal(exposed, np.array([each.exposed_s for each in several]))
         assert exposed.flags.c_contiguous

@@ -135,6 +135,10 @@ def best_plan(
     _refuse_losses(work.training)
     requested = prepared(scenario, work.training)
     rank, plan = requested.rank, requested.rank.plan
+    if requested.again_share < 1.0:
+        raise not_yet_of(
+            PARTS["plan search"], "workload.training.recompute", "recompute of some layers"
+        )
     links = rank.deployment.machine.links
     pinned = {
         name: getattr(plan, name)
