@@ -76,6 +76,14 @@ def test_a_search_does_not_pass_over_what_is_stated(stated: dict[str, Any]) -> N
         best_plan(decode(searched(parallel=stated)))
 
 
+def test_a_search_does_not_take_some_layers_for_all() -> None:
+    """``full:2``, every second layer, which task training answers."""
+    tree = searched()
+    tree["workload"]["training"]["recompute"] = "full:2"
+    with pytest.raises(SilicastError, match="not yet: a search with a stated recompute of some"):
+        best_plan(decode(tree))
+
+
 @pytest.mark.parametrize(
     ("engine", "interleaved", "context"),
     [("deepspeed", False, "all_to_all"), ("megatron", True, "ring")],
