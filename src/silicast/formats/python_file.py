@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import copy
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, final
@@ -56,6 +56,22 @@ class Unread:
 
 @final
 @dataclass(frozen=True)
+class Setter:
+    """A function that sets one field of a tree to a whole number, and returns the tree.
+
+    Attributes:
+        package: that it is imported from.
+        arguments: names of the tree and of the number, in the order in which they are given.
+        field: dotted.
+    """
+
+    package: str
+    arguments: tuple[str, str]
+    field: str
+
+
+@final
+@dataclass(frozen=True)
 class Built:
     """What a function returns.
 
@@ -75,17 +91,21 @@ class PythonFile:
     """Functions and constants of a file.
 
     Args:
-        setters: imported functions that set one field of the tree that they are given first to
-            what they are given next, and return it -> the field, dotted.
+        setters: imported functions by name that set a field.
+        begins: functions of a library by name -> the tree that they return, as far as it is known.
 
     Raises:
         SilicastError: no Python, or too much of it.
     """
 
     def __init__(
-        self, text: str, file: str = "", setters: Mapping[str, str] = MappingProxyType({})
+        self,
+        text: str,
+        file: str = "",
+        setters: Mapping[str, Setter] = MappingProxyType({}),
+        begins: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     ) -> None:
-        self.file, self.setters = file, setters
+        self.file, self.setters, self.begins = file, setters, begins
         try:
             module = ast.parse(text)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -102,6 +122,7 @@ class PythonFile:
         self.aliases = {
             each.asname: each.name for node in self.imports for each in node.names if each.asname
         }
+        self.origins = dict(_origins(module))
         self.module = module
         self.constants: dict[str, Any] = {}
         self.inlined = 0
@@ -133,6 +154,16 @@ class PythonFile:
                 for each in ast.walk(node)
             )
         )
+
+    def setter(self, name: str) -> Setter | None:
+        """The setter that is called by a dotted name; None of anything else."""
+        first, dot, remaining = name.partition(".")
+        origin = self.origins.get(first)
+        package, _, function = f"{origin}{dot}{remaining}".rpartition(".")
+        setter = self.setters.get(function)
+        if origin is None or setter is None or first in self.functions:
+            return None
+        return setter if f"{package}.".startswith(f"{setter.package}.") else None
 
     def built(self, name: str, depth: int = 0) -> Built:
         """What a function returns; a tree without fields where it returns something else.
@@ -276,11 +307,14 @@ class _Body:
             self.blocked += built.blocked
             if built.tree:
                 return copy.deepcopy(built.tree)
-        if name in self.file.setters and function is None and len(given) == 2:
-            result, *_ = given
-            if isinstance(result, dict):
-                set_field(result, self.file.setters[name].split("."), given[1])
-                return result
+        setter = self.file.setter(name)
+        if setter is not None:
+            stated = dict(zip(setter.arguments, given, strict=False)) | named
+            tree, value = (stated.get(each) for each in setter.arguments)
+            if isinstance(tree, dict) and len(given) + len(named) == 2:
+                number = value if type(value) is int else Unread(_shown(node), node.lineno)
+                set_field(tree, setter.field.split("."), number)
+                return tree
         if name == "isinstance" and len(node.args) == 2:
             kind = _KINDS.get(_dotted(node.args[1]))
             if kind is not None and not isinstance(given[0], Unread | dict):
@@ -291,7 +325,9 @@ class _Body:
                 return str(getattr(holder, node.func.attr)())
             if not name and isinstance(holder, dict):  # of what another call returns
                 return holder
-        return {CALLED: name, GIVEN: given, **named}
+        last = name.rpartition(".")[2]
+        base = self.file.begins.get(self.file.aliases.get(last, last), {}) if not function else {}
+        return {**copy.deepcopy(dict(base)), CALLED: name, GIVEN: given, **named}
 
     def computed(self, node: ast.expr) -> Any:
         """Sums, signs and comparisons of numbers and texts."""
@@ -355,6 +391,19 @@ def set_field(tree: dict[str, Any], path: Sequence[str], value: Any) -> None:
             inner = tree[name] = {} if not isinstance(inner, Unread) else {CALLED: str(inner)}
         tree = inner
     tree[path[-1]] = value
+
+
+def _origins(module: ast.Module) -> Iterator[tuple[str, str]]:
+    """Names that a file imports, each with what it is of, dotted; of its own package nothing."""
+    for node in module.body:
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield from (
+                (each.asname or each.name, f"{node.module}.{each.name}") for each in node.names
+            )
+        elif isinstance(node, ast.Import):
+            for each in node.names:
+                first = each.name.partition(".")[0]
+                yield (each.asname, each.name) if each.asname else (first, first)
 
 
 def _at_top(module: ast.Module) -> list[ast.stmt]:

@@ -6,7 +6,6 @@ What ``_pretrain_common`` and its like set is from megatron-bridge 0.3.1, recipe
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, final
 
@@ -15,7 +14,7 @@ from silicast.core.decode import read_toml
 from silicast.core.errors import unsupported
 from silicast.formats.effects import effects_of
 from silicast.formats.fields import Fields
-from silicast.formats.python_file import CALLED, GIVEN, Unread
+from silicast.formats.python_file import CALLED, GIVEN, Setter
 from silicast.formats.source import Source
 from silicast.formats.training_configs.megatron import Megatron, scenario_of
 from silicast.formats.training_configs.python_recipe import called_in, chosen_recipe, known_values
@@ -47,10 +46,12 @@ COMMON: Mapping[str, Mapping[str, Any]] = {
     },
 }
 """What these functions, which recipes begin with, set."""
-SETTERS = {"_with_global_batch_size": "train.global_batch_size"}
+SETTERS = {
+    "_with_global_batch_size": Setter(
+        "megatron.bridge.perf_recipes", ("cfg", "global_batch_size"), "train.global_batch_size"
+    )
+}
 """Functions of performance recipes that set a field of one (0.6.2, perf_recipes/*/common.py)."""
-OF_RECIPE = re.compile(r"cfg\.([a-z_]+)\.([a-z_]+)")
-"""A value that is another field of the recipe."""
 TOOL = "megatron"
 RENAMED = {
     "virtual-pipeline-model-parallel-size": "num-virtual-stages-per-pipeline-rank",
@@ -145,6 +146,7 @@ def _recipe(file: Source, stated: Stated, remarks: list[str]) -> dict[str, Any]:
         "give the YAML that the run writes (run_config.yaml), or a recipe without arguments",
         effects_of(TOOL),
         library_recipes(),
+        COMMON,
         SETTERS,
     )
     remarks += more
@@ -166,22 +168,8 @@ def _recipe(file: Source, stated: Stated, remarks: list[str]) -> dict[str, Any]:
             tree[section] = {**values, **(inner if isinstance(inner, dict) else {})}
     if base and tree.get("peft", {}) is None:
         tree.pop("peft")
-    _refer(tree)
     remarks.append(f"recipe: {name}" + (f", over what {begins} sets" if base else ""))
     return tree
-
-
-def _refer(tree: dict[str, Any]) -> None:
-    """Takes fields that are set to other fields of the recipe from those."""
-    for section in SECTIONS:
-        table = tree.get(section)
-        if not isinstance(table, dict):
-            continue
-        for name, value in list(table.items()):
-            other = OF_RECIPE.fullmatch(value.text) if isinstance(value, Unread) else None
-            held = tree.get(other[1]) if other is not None else None
-            if other is not None and isinstance(held, dict) and other[2] in held:
-                table[name] = held[other[2]]
 
 
 def _arguments(tree: Mapping[str, Any], file: str) -> tuple[dict[str, Any], str]:

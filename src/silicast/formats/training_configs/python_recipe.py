@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 from silicast.core.errors import unsupported
 from silicast.formats.effects import Effects
-from silicast.formats.python_file import CALLED, GIVEN, Built, PythonFile, Unread
+from silicast.formats.python_file import CALLED, GIVEN, Built, PythonFile, Setter, Unread
 from silicast.formats.source import Source
 from silicast.formats.training_configs.reader import Stated
 
@@ -26,21 +26,23 @@ def chosen_recipe(
     parts: Mapping[str, type],
     hint: str,
     effects: Effects,
-    library: Collection[str] = (),
-    setters: Mapping[str, str] = MappingProxyType({}),
+    library: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    common: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    setters: Mapping[str, Setter] = MappingProxyType({}),
 ) -> tuple[str, PythonFile, Built, list[str]]:
     """The recipe of a file that is chosen, by name, with the file, what it builds, and remarks.
 
     Args:
         parts: fields that a whole recipe has, and their types; hint: where there is none.
-        library: functions of the tool's library that return whole recipes; setters: those that set
-            a field (:class:`~silicast.formats.python_file.PythonFile`).
+        library: functions of the tool's library that return whole recipes; common: that return
+            parts of one; setters: those that set a field
+            (:class:`~silicast.formats.python_file.PythonFile`).
 
     Raises:
         SilicastError: the file holds several, or one that only running it would give.
     """
     path = str(file.path)
-    python = PythonFile(file.text(), path, setters)
+    python = PythonFile(file.text(), path, setters, {**common, **library})
     builts = {name: python.built(name) for name in python.builders()}
     if python.started is not None:
         builts["file"] = Built(python.started)

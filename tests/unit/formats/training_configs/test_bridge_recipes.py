@@ -116,6 +116,64 @@ def test_a_function_of_the_file_is_not_taken_for_one_of_the_library(tmp_path: Pa
         scaled(tmp_path, "qwen3_30b_a3b_pretrain_64gpu_config", 64, text)
 
 
+IMPORTED = "from megatron.bridge.perf_recipes.llama.common import _with_global_batch_size\n"
+CALL = "_with_global_batch_size(qwen3_30b_a3b_pretrain_16gpu_config(), 4096)"
+
+
+@pytest.mark.parametrize(
+    ("imported", "call"),
+    [
+        (IMPORTED, CALL.replace("4096", "global_batch_size=4096")),
+        (IMPORTED, CALL.replace("4096", "global_batch_size=4096").replace("(q", "(cfg=q")),
+        (IMPORTED[:-1] + " as scale\n", CALL.replace("_with_global_batch_size", "scale")),
+        ("import megatron.bridge.perf_recipes.qwen.common as c\n", f"c.{CALL}"),
+        ("import megatron.bridge\n", f"megatron.bridge.perf_recipes.qwen.common.{CALL}"),
+    ],
+)
+def test_a_batch_is_scaled_however_the_function_is_called(
+    tmp_path: Path, imported: str, call: str
+) -> None:
+    text = SCALED.replace(IMPORTED, imported).replace(CALL, call)
+    scenario = scaled(tmp_path, "qwen3_30b_a3b_pretrain_64gpu_config", 64, text)
+    assert scenario["workload"]["global_batch"] == 4096
+
+
+@pytest.mark.parametrize(
+    "imported",
+    [
+        "",
+        IMPORTED.replace("megatron.bridge.perf_recipes.llama.common", "mine.helpers"),
+        IMPORTED.replace("megatron.bridge.perf_recipes", "megatron.bridge.perf_recipes_of_mine"),
+        IMPORTED.replace("megatron.bridge.perf_recipes.llama", ""),
+    ],
+)
+def test_a_function_of_another_module_is_not_taken_for_one_of_the_library(
+    tmp_path: Path, imported: str
+) -> None:
+    with pytest.raises(SilicastError, match="begins with _with_global_batch_size"):
+        scaled(
+            tmp_path, "qwen3_30b_a3b_pretrain_64gpu_config", 64, SCALED.replace(IMPORTED, imported)
+        )
+
+
+@pytest.mark.parametrize("stated", ["None", "True", "LARGE", "'4096'"])
+def test_a_batch_that_is_no_number_is_refused(tmp_path: Path, stated: str) -> None:
+    text = SCALED.replace("4096", stated)
+    with pytest.raises(SilicastError, match=r"train\.global_batch_size"):
+        scaled(tmp_path, "qwen3_30b_a3b_pretrain_64gpu_config", 64, text)
+
+
+def test_fields_of_fields_are_read_in_order_and_under_any_name(tmp_path: Path) -> None:
+    """The micro-batch is the 8 layers of when it is set, not the 2 of the end."""
+    again = "    cfg.dataset.seq_length = cfg.model.seq_length\n"
+    more = "    cfg.train.micro_batch_size = cfg.model.num_layers\n    cfg.model.num_layers = 2\n"
+    text = SCALED.replace(again, f"    cfg.model.num_layers = 8\n{again}{more}")
+    for each in (text, text.replace("cfg", "config")):
+        scenario = scaled(tmp_path, "qwen3_30b_a3b_pretrain_16gpu_config", 16, each)
+        assert scenario["workload"]["micro_batch"] == 8
+        assert scenario["workload"]["seq_len"] == 4096
+
+
 def test_fields_of_fields_that_are_not_known_are_still_refused(tmp_path: Path) -> None:
     text = SCALED.replace("cfg.model.seq_length", "cfg.model.longest")
     with pytest.raises(SilicastError, match=r"cfg\.model\.longest"):
