@@ -393,13 +393,19 @@ def _trained(engine: Engine, name: str, value: Any) -> Engine:
     """A field of the training table.
 
     Raises:
-        SilicastError: the engine trains nothing.
+        SilicastError: the engine trains nothing, or has no such kernel to leave out.
     """
     if engine.kind == "serving":
         raise SilicastError(
             f"{engine.name} trains nothing",
             field=f"engine.options.{name}",
             hint="an engine of kind training",
+        )
+    if name == "fused_rope" and not engine.fused_layers:
+        raise SilicastError(
+            f"means nothing for {engine.name}, whose layers are those of the model's code",
+            field=f"engine.options.{name}",
+            hint="leave it out, or an engine whose layers are a training library's",
         )
     return _changed(engine, "training", **{name: value})
 

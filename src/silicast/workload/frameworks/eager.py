@@ -303,7 +303,8 @@ class _Lowering:
         node = replace(node, op=self._sized(node.op, of_each=node.name.startswith("pooler")))
         if self.framework.fused_layers:
             unfused = family == "rope" and not self.framework.fused_rope
-            yield from unfused_rope(node, self.model) if unfused else (node,)
+            batch = self.shape.batch
+            yield from unfused_rope(node, self.model, batch) if unfused else (node,)
         elif family == "moe":
             yield from expert_loop(node, self.model, self.shape.batch, self._pass)
         elif node.name in _PROJECTED and self.model.family not in ONE_PROJECTION:

@@ -17,7 +17,8 @@ from silicast.workload.graphs.op import INTEGERS, Op, Variant
 from silicast.workload.models.model import ModelConfig
 
 _ANGLES = ("cos", "cos_scaled", "cos_cast", "sin", "sin_scaled", "sin_cast")
-"""Over one number a token and place of a head, without gradients."""
+"""Over one number a place of a sequence and of a head, shared by the sequences of a batch; without
+gradients."""
 _TURNS = (
     ("by_cos", 1.0, 1.0),
     ("minus", 0.5, 0.5),
@@ -29,17 +30,19 @@ _TURNS = (
 _BYTES, _WIDE = 2, 4
 
 
-def unfused_rope(node: Node, model: ModelConfig) -> Iterator[Node]:
+def unfused_rope(node: Node, model: ModelConfig, batch: int) -> Iterator[Node]:
     """A node of rotary embeddings as operators; the last has its name.
 
     Args:
         node: with sizes that are numbers.
         model: its latent attention, if it has one.
+        batch: sequences among its tokens.
     """
     sizes: dict[str, Any] = dict(node.op.dims)
     tokens, width, mla = sizes["tokens"], sizes["head_dim"], model.mla
     queries, keys = (node.inputs[:1], node.inputs[1:] or node.inputs)
     last: tuple[str, ...] = ()
+    angles = tokens // batch * width * _WIDE
     for name, heads, inputs in (
         ("q_rope", sizes["num_heads"], queries),
         (node.name, sizes["num_kv_heads"], keys),
@@ -47,7 +50,7 @@ def unfused_rope(node: Node, model: ModelConfig) -> Iterator[Node]:
         current = inputs
         whole = tokens * width * heads * _BYTES
         for each in _ANGLES:
-            yield _pass(f"{name}_{each}", tokens * width * _WIDE, tokens * width * _WIDE, (), True)
+            yield _pass(f"{name}_{each}", angles, angles, (), True)
         for each, read, written in (("pairs", 1.0, 1.0), *_TURNS)[mla is None :]:
             yield _pass(f"{name}_{each}", int(whole * read), int(whole * written), current)
             current = (f"{name}_{each}",)

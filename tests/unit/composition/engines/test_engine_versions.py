@@ -212,6 +212,13 @@ def test_the_largest_captured_graph_can_be_stated() -> None:
         with_options(sglang, {"cuda_graph_max_bs": 0})
 
 
+@pytest.mark.parametrize("engine", ["fsdp", "maxtext"])
+def test_rotations_are_left_apart_only_in_layers_of_a_library(engine: str) -> None:
+    assert not with_options(find_engine("megatron"), {"fused_rope": False}).training.fused_rope
+    with pytest.raises(SilicastError, match="layers are those of the model's code"):
+        with_options(find_engine(engine), {"fused_rope": False})
+
+
 def test_without_custom_all_reduce_sums_are_the_usual_library_s() -> None:
     engine = with_options(find_engine("vllm"), {"custom_all_reduce": False})
     assert (engine.collectives, engine.fusion.all_reduce_mb) == ("nccl", {})

@@ -33,7 +33,7 @@ def moved(node: Node) -> tuple[int, int]:
 
 def test_operators_of_queries_and_keys() -> None:
     """Six over angles of 32 bits, five and a copy over 16-bit queries (4 heads) and keys (1)."""
-    nodes = {node.name: node for node in unfused_rope(rope(4, 1), find_model("Llama-3-8B"))}
+    nodes = {node.name: node for node in unfused_rope(rope(4, 1), find_model("Llama-3-8B"), 1)}
     assert len(nodes) == 2 * (6 + 5 + 1)
     assert list(nodes)[-1] == "rope"
     assert moved(nodes["q_rope_cos"]) == (10 * 8 * 4, 10 * 8 * 4)
@@ -43,11 +43,26 @@ def test_operators_of_queries_and_keys() -> None:
     assert moved(nodes["rope"]) == (10 * 8 * 2, 10 * 8 * 2)
 
 
+def test_sequences_of_a_batch_share_angles() -> None:
+    """Of 5 places each, where queries and keys are of all 10 tokens."""
+    model = find_model("Llama-3-8B")
+    nodes = {node.name: node for node in unfused_rope(rope(4, 1), model, 2)}
+    assert moved(nodes["q_rope_cos"]) == moved(nodes["rope_sin_cast"]) == (5 * 8 * 4, 5 * 8 * 4)
+    assert moved(nodes["q_rope_by_cos"]) == (10 * 8 * 4 * 2, 10 * 8 * 4 * 2)
+    framework = replace(FUSED, fused_rope=False)
+    graph = build_graph(model, Plan(), model.default_precision)
+    one, four = (
+        {n.name: n for _, n in framework_graph(graph, model, PassShape(b, 64), framework).nodes()}
+        for b in (1, 4)
+    )
+    assert moved(one["rope_cos"]) == moved(four["rope_cos"])
+
+
 def test_latent_attention_pairs_beforehand_and_copies_all_heads() -> None:
     model = find_model("DeepSeek-V2-Lite")
     mla = model.mla
     assert mla is not None
-    nodes = {node.name: node for node in unfused_rope(rope(16, 1), model)}
+    nodes = {node.name: node for node in unfused_rope(rope(16, 1), model, 1)}
     assert len(nodes) == 2 * (6 + 6) + 3
     assert moved(nodes["q_rope_joined"])[1] == 10 * 16 * mla.qk_head_dim * 2
     assert moved(nodes["rope_joined"])[1] == 10 * 16 * mla.qk_head_dim * 2
