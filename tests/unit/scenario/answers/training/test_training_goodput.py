@@ -21,6 +21,7 @@ from silicast.scenario.answers.training.training_goodput import lost
 from silicast.scenario.answers.training.training_runs import TrainingRun, prepared, run_of
 from silicast.scenario.decode import Scenario, decode
 from silicast.scenario.run import reply_to
+from silicast.scenario.workloads import TrainingWorkload
 from tests.sampling import examples
 
 X4 = Path(__file__).parents[4] / "scenarios" / "x4.toml"
@@ -81,6 +82,7 @@ def test_the_published_spread_is_of_clocks_that_power_governs(
             "workload": {"seq_len": 2048, "micro_batch": 1, "global_batch": 16},
         }  # fmt: skip
         asked = decode(tree)
+        assert isinstance(asked.workload, TrainingWorkload)
         return prepared(asked, asked.workload).rank.boards
 
     assert boards() == (experience().gpus if published else Dispersion(0.0))
