@@ -19,13 +19,12 @@ _SHELL = re.compile(r"(?:/[\w/]*bin/)?(?:bash|sh|dash|ksh|zsh)")
 _REMOTE = {"ssh": "BbcDEeFIiJLlmOopQRSWw", "pdsh": "wxlutfgR", "clush": "wxlutfgoX"}
 """Programs that run a shell on other machines -> letters of their options that take a value."""
 _CONTAINERS = frozenset(("docker", "podman", "nerdctl", "kubectl"))
-_OF_CONTAINERS = "HacefhlmnpuvwW"
+_OF_CONTAINERS = "BHacefhlmnpuvwW"
 """Letters of their options that take a value; long ones do, but for these."""
-_FLAGS = frozenset(
-    ("build", "cleanenv", "contain", "containall", "detach", "fakeroot", "help", "init")
-    + ("interactive", "no-deps", "no-healthcheck", "no-home", "nv", "oom-kill-disable")
-    + ("privileged", "publish-all", "quiet", "read-only", "rm", "rocm", "service-ports", "stdin")
-    + ("tty", "writable", "writable-tmpfs")
+_FLAGS = (
+    "build|cleanenv|contain|containall|detach|fakeroot|help|init|interactive|no-deps|no-home|nv|"
+    "no-healthcheck|oom-kill-disable|privileged|publish-all|quiet|read-only|rm|rocm|"
+    "service-ports|stdin|tty|writable|writable-tmpfs"
 )
 _PREFIXES: Mapping[str, tuple[str, int]] = {
     "chroot": ("", 1),
@@ -47,10 +46,9 @@ _PREFIXES: Mapping[str, tuple[str, int]] = {
 }
 """Programs whose further words are a command, to which they leave their input -> letters of their
 options that take a value, words between the options and the command."""
-_VALUED = frozenset(
-    ("adjustment", "chdir", "chroot", "class", "classdata", "cpunodebind", "group", "host")
-    + ("interleave", "kill-after", "membind", "physcpubind", "preferred", "prompt", "signal")
-    + ("unset", "user")
+_VALUED = (
+    "adjustment|chdir|chroot|class|classdata|cpunodebind|group|host|interleave|kill-after|membind|"
+    "physcpubind|preferred|prompt|signal|unset|user"
 )
 """Their long options that take a value."""
 TAKE_SCRIPTS = _SHELLS | {"ssh"}
@@ -184,14 +182,12 @@ def remote_in(words: list[str]) -> list[str]:
     return [*words[:at], " ".join(words[at:])] if at < len(words) else words
 
 
-def _operand_at(
-    words: Sequence[str], letters: str, long: Collection[str] = (), *, valued: bool = True
-) -> int:
+def _operand_at(words: Sequence[str], letters: str, long: str = "", *, valued: bool = True) -> int:
     """The position of the first word behind a program and its options.
 
     Args:
-        letters: of options that take a value; long: names of long ones that do, or, where not
-            ``valued``, of those that do not.
+        letters: of options that take a value; long: pattern of long ones that do, or, where
+            not ``valued``, of those that do not.
     """
     at = 1
     while at < len(words) and re.match(r"[-+].", word := words[at]):
@@ -199,7 +195,7 @@ def _operand_at(
         if word == "--":
             break
         if word.startswith("--"):
-            at += "=" not in word and (word[2:] in long) == valued
+            at += "=" not in word and bool(re.fullmatch(long, word[2:])) == valued
         else:
             first = next((n for n, letter in enumerate(word) if n and letter in letters), 0)
             at += first == len(word) - 1
@@ -288,7 +284,7 @@ def file_at(shell: Sequence[str]) -> int:
     (3, 2)
     """
     ordered = [re.sub(r"^(-\w*)([oO])(\w+)$", r"\1\3\2", word) for word in shell]
-    at = _operand_at(ordered, "oO", ("rcfile", "init-file"))
+    at = _operand_at(ordered, "oO", "rcfile|init-file")
     return at + (shell[at : at + 1] == ["-"])
 
 
