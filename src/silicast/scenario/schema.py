@@ -127,8 +127,9 @@ class ParallelTable(Terse, frozen=True):
     """Parallel degrees.
 
     ``sp``: sequence parallelism of the norms over the tensor-parallel ranks (true), or, with
-    ``tp`` = 1, the degree to which heads are exchanged for tokens. ``zero``: ZeRO stage. ``etp``: the experts' tensor degree in
-    training. ``shard``: data ranks that share what ``zero`` shards, all if left out.
+    ``tp`` = 1, the degree to which heads are exchanged for tokens. ``zero``: ZeRO stage. ``etp``:
+    the experts' tensor degree in training. ``shard``: data ranks that share what ``zero`` shards,
+    all if left out.
     """
 
     tp: Degree = 1
