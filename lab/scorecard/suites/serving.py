@@ -144,19 +144,29 @@ def _case(row: Row, repeats: str, peer: Mapping[str, Any]) -> Case:
             "devices": f"{row['tp_size']}",
             "repeats": repeats,
             "source": source,
+            "launch": _known_by(row, source),
             "pair": "train" if trains(model, device) else "held out",
         },
     )
 
 
+def _known_by(row: Row, source: str) -> str:
+    """Whether the release or launch settings of a run are recalled, and were asked for after errors
+    of scored rows had been seen.
+    """
+    is_asked = row["backend"] == "vllm" or "DeepSeek" in row["model_path"]
+    is_recalled = not row["backend_version"] or (source == "InferenceX" and is_asked)
+    return "recalled" if is_recalled else "stated or assumed"
+
+
 def _released(row: Row) -> str:
-    """The newest release on the day of a run that states none.
+    """The newest release on the day of a run that states none; "" = none is known.
 
     >>> _released({"backend": "vllm", "measured_on": "2025-12-05"})
     '0.11.2'
     """
     day = str(row["measured_on"] or "")
-    known = [release for since, release in RELEASED[row["backend"]] if since <= day]
+    known = [release for since, release in RELEASED.get(row["backend"], ()) if since <= day]
     return known[-1] if known else ""
 
 

@@ -19,6 +19,7 @@ from silicast.formats.shell_branches import CONDITIONS, Branches
 from silicast.formats.shell_options import (
     LAUNCHERS,
     TAKE_SCRIPTS,
+    file_at,
     given_in,
     is_apart,
     long_names,
@@ -136,22 +137,24 @@ class ScriptReader(Expansion):
         Args:
             before: words of the command whose output is its input; () = none.
         """
-        words = [token for token in command.tokens if not isinstance(token, Assignment)]
-        has_input = command.document or command.source or before
-        if not has_input or not words or plain(words[0]) in self.functions.bodies:
+        if not (command.document or command.source or before):
             return command.tokens
-        if not reads_script([field for word in words for field in self.fields(word)]):
+        words, _ = self.words_and_variables(command.tokens)
+        if not words or words[0] in self.functions.bodies or not reads_script(words):
             return command.tokens
-        script, name = command.document, ""
+        script, names = command.document, list[str]()
         if script is None and command.source is not None:
-            name = "".join(self.fields(command.source))
+            names = ["".join(self.fields(command.source))]
         elif script is None and before:
-            named = [field for t in before if isinstance(t, tuple) for field in self.fields(t)]
-            name = named[1] if named[:1] == ["cat"] and len(named) == 2 else " ".join(named)
-        if name in (known := self.known()):
-            script = (WordPiece(known[name], "'"),)
-        elif name:
-            self.sourced[name[:80]] = None
+            printed, _ = self.words_and_variables(before)
+            is_cat = printed[:1] == ["cat"] and not any(word[:1] == "-" for word in printed)
+            names = printed[1:] if is_cat else []
+            if not names:
+                self.sourced[f"what {' '.join(printed)[:80]} prints"] = None
+        known = self.known()
+        if names and all(name in known for name in names):
+            script = (WordPiece("\n".join(known[name] for name in names), "'"),)
+        self.sourced |= {name[:80]: None for name in names if name and name not in known}
         if script is None:
             return command.tokens
         quoted = tuple(WordPiece(each.text, each.quote or '"') for each in script)
@@ -481,16 +484,7 @@ class ScriptReader(Expansion):
 
     def start(self, tokens: Sequence[Token]) -> None:
         """Carries out a command, and those of a shell that it starts."""
-        words, assigned = list[str](), dict[str, str]()
-        for token in tokens:
-            if not isinstance(token, Assignment):
-                words += self.fields(token)
-                continue
-            value = "".join(joined(self.pieces_of(word)) for word in token.words)
-            if words:  # behind the program's name it is an argument
-                words.append(f"{token.name}={value}")
-            else:
-                assigned[token.name] = value
+        words, assigned = self.words_and_variables(tokens)
         words = remote_in(long_names(words))
         self.count(words)
         if words[:1] == ["eval"]:
@@ -503,14 +497,28 @@ class ScriptReader(Expansion):
             else:
                 self.evaluate(text)
             return
-        if len(words) > 1 and words[0] in TAKE_SCRIPTS and words[1] in (files := self.known()):
-            given = shlex.join(words[2:])
-            text = f"set -- {given}\n{files[words[1]]}" if given else files[words[1]]
-            words = [words[0], "-c", text]
+        at = file_at(words) if words[:1] and words[0] in TAKE_SCRIPTS else len(words)
+        if at < len(words) and words[at] in (files := self.known()):
+            given, text = shlex.join(words[at + 1 :]), files[words[at]]
+            words = [words[0], "-c", f"set -- {given}\n{text}" if given else text]
         self.add(words, assigned)
         inner = script_in(words)
         if inner and self.level < MOST_NESTED:
             self.within(inner, assigned, words[: words.index(inner)])
+
+    def words_and_variables(self, tokens: Sequence[Token]) -> tuple[list[str], dict[str, str]]:
+        """Words of a command, and variables that stand before its program's name."""
+        words, assigned = list[str](), dict[str, str]()
+        for token in tokens:
+            if not isinstance(token, Assignment):
+                words += self.fields(token)
+                continue
+            value = "".join(joined(self.pieces_of(word)) for word in token.words)
+            if words:  # behind the program's name it is an argument
+                words.append(f"{token.name}={value}")
+            else:
+                assigned[token.name] = value
+        return words, assigned
 
     def evaluate(self, text: str) -> None:
         """Commands of a text, in this shell."""

@@ -14,15 +14,45 @@ _PROGRAM = re.compile(r"(?:.*/)?(?:python[\d.]*|torchrun|deepspeed|bash|sh)|.*\.
 _SHORT = {"-N": "--nodes", "-n": "--ntasks", "-np": "--ntasks"}
 _SLURM = "#SBATCH"
 _LONGEST_LINE = 1000
-_SHELLS = frozenset(("bash", "sh"))
-TAKE_SCRIPTS = _SHELLS | {"ssh"}
-"""Programs that run a script."""
+_SHELLS = frozenset(("bash", "sh", "dash", "ksh", "zsh"))
+_SHELL = re.compile(r"(?:/[\w/]*bin/)?(?:bash|sh|dash|ksh|zsh)")
 _REMOTE = {"ssh": "BbcDEeFIiJLlmOopQRSWw", "pdsh": "wxlutfgR", "clush": "wxlutfgoX"}
 """Programs that run a shell on other machines -> letters of their options that take a value."""
 _CONTAINERS = frozenset(("docker", "podman", "nerdctl", "kubectl"))
-_PREFIXES = {"sudo", "env", "timeout", "nohup", "nice", "setsid", "sshpass"}
-_CARRIERS = _CONTAINERS | LAUNCHERS | _PREFIXES
-"""Programs whose further words are a command, to which they leave their input."""
+_OF_CONTAINERS = "BHacefhlmnpuvwW"
+"""Letters of their options that take a value; long ones do, but for these."""
+_FLAGS = (
+    "build|cleanenv|contain|containall|detach|fakeroot|help|init|interactive|no-deps|no-home|nv|"
+    "no-healthcheck|oom-kill-disable|privileged|publish-all|quiet|read-only|rm|rocm|"
+    "service-ports|stdin|tty|writable|writable-tmpfs"
+)
+_PREFIXES: Mapping[str, tuple[str, int]] = {
+    "chroot": ("", 1),
+    "chrt": ("DPT", 1),
+    "command": ("", 0),
+    "env": ("CSu", 0),
+    "exec": ("a", 0),
+    "ionice": ("cn", 0),
+    "nice": ("n", 0),
+    "nohup": ("", 0),
+    "numactl": ("CNPimp", 0),
+    "setsid": ("", 0),
+    "sshpass": ("Pdfp", 0),
+    "stdbuf": ("eio", 0),
+    "sudo": ("CDRTUghprtu", 0),
+    "taskset": ("", 1),
+    "time": ("fo", 0),
+    "timeout": ("ks", 1),
+}
+"""Programs whose further words are a command, to which they leave their input -> letters of their
+options that take a value, words between the options and the command."""
+_VALUED = (
+    "adjustment|chdir|chroot|class|classdata|cpunodebind|group|host|interleave|kill-after|membind|"
+    "physcpubind|preferred|prompt|signal|unset|user"
+)
+"""Their long options that take a value."""
+TAKE_SCRIPTS = _SHELLS | {"ssh"}
+"""Programs that run a script."""
 _SEVERAL = frozenset(("xargs", "parallel", "pssh", "parallel-ssh"))
 """Programs that run a command as often as they are given words."""
 _GIVEN = re.compile(r"(?:-e|--env=)?([A-Za-z_]\w*)=(.*)", re.DOTALL)
@@ -148,16 +178,35 @@ def remote_in(words: list[str]) -> list[str]:
     if not _names(words, _REMOTE) or words[-2:-1] == ["-c"]:
         return words
     at = next(at for at, word in enumerate(words) if _names([word], _REMOTE))
-    program = words[at].rpartition("/")[2]
-    hosts = int(program == "ssh")
-    at += 1
-    while at < len(words) and (hosts or words[at].startswith("-")):
-        if not words[at].startswith("-"):
-            hosts -= 1
-        elif len(words[at]) == 2 and words[at][1] in _REMOTE[program]:
-            at += 1
-        at += 1
+    at += _remote_at(words[at:])
     return [*words[:at], " ".join(words[at:])] if at < len(words) else words
+
+
+def _operand_at(words: Sequence[str], letters: str, long: str = "", *, valued: bool = True) -> int:
+    """The position of the first word behind a program and its options.
+
+    Args:
+        letters: of options that take a value; long: pattern of long ones that do, or, where
+            not ``valued``, of those that do not.
+    """
+    at = 1
+    while at < len(words) and re.match(r"[-+].", word := words[at]):
+        at += 1
+        if word == "--":
+            break
+        if word.startswith("--"):
+            at += "=" not in word and bool(re.fullmatch(long, word[2:])) == valued
+        else:
+            first = next((n for n, letter in enumerate(word) if n and letter in letters), 0)
+            at += first == len(word) - 1
+    return min(at, len(words))
+
+
+def _remote_at(words: Sequence[str]) -> int:
+    """The position of what ``ssh`` or the like runs on the other machine."""
+    program = words[0].rpartition("/")[2]
+    at = _operand_at(words, _REMOTE[program])
+    return at + _operand_at(words[at:], _REMOTE[program]) if program == "ssh" else at
 
 
 def host_count(words: Sequence[str]) -> int:
@@ -196,28 +245,116 @@ def script_in(words: Sequence[str]) -> str:
 def reads_script(words: Sequence[str]) -> bool:
     """Whether words start a shell that takes its commands from its input.
 
+    Where a variable without a value leaves it open, they do.
+
     >>> [reads_script(each.split()) for each in ("bash", "ssh -p 22 n1", "ssh n1 bash -s", "sh -e")]
     [True, True, True, True]
     >>> [reads_script(each.split()) for each in ("bash x.sh", "ssh n1 run --x", "ssh n1 bash x.sh")]
     [False, False, False]
-    >>> reads_script("sudo timeout 9 ssh n1".split()), reads_script("grep -c bash".split())
+    >>> reads_script("sudo timeout 9 ssh n1".split()), reads_script("sudo tee /opt/bash".split())
     (True, False)
     >>> reads_script(["bash", "-c", "run"]), reads_script(["ssh", "n1", "cd /x && exec bash -ls 2"])
     (False, True)
     """
-    shells = [at for at, word in enumerate(words) if _names([word], TAKE_SCRIPTS)]
-    if not shells or not (shells[0] == 0 or _names(words[:1], _CARRIERS)):
+    words = _carried(words)
+    program = words[0].rpartition("/")[2] if words else ""
+    if program != "ssh":
+        return program in _SHELLS and _takes_input(words)
+    if _reads_remotely(words[_remote_at(words) :]):
+        return True
+    known = [word for word in words if not word.startswith("$")]  # were they options of ssh
+    host, *behind = known[_operand_at(known, _REMOTE["ssh"]) :] or [""]
+    is_plain = not re.search(r"\s", host) and not (behind and behind[0].startswith("-"))
+    return bool(host) and len(known) < len(words) and is_plain and _reads_remotely(behind)
+
+
+def _takes_input(shell: Sequence[str]) -> bool:
+    """Whether a shell is given neither a file nor a text to run."""
+    at = file_at(shell)
+    if any(re.fullmatch(r"-\w*c\w*", word) for word in shell[1:at]):
         return False
-    words = words[shells[0] :]
-    if _names(words[:1], _REMOTE):
-        remote = remote_in([*words, "bash"])[-1]  # as a shell that nothing is asked of
-        last = re.split(r"[;&|]", remote)[-1].split()
-        words = last[:-1] or last
-        words = words[1:] if words[0] in ("exec", "sudo") else words
-    program, *given = [word for word in words if "=" not in word] or [""]
-    takes = any(re.fullmatch(r"-\w*s", word) for word in given)
-    runs = any(not word.startswith("-") or re.fullmatch(r"-\w*c", word) for word in given)
-    return program.rpartition("/")[2] in _SHELLS and (takes or not runs)
+    takes = any(re.fullmatch(r"-\w*s\w*", word) for word in shell[1:at])
+    return takes or at == len(shell) or shell[at] == "/dev/stdin" or unresolved(shell[at])
+
+
+def file_at(shell: Sequence[str]) -> int:
+    """The position of the file that a shell is given to run; the number of words = none.
+
+    >>> file_at("bash -euo pipefail x.sh 2".split()), file_at("bash -x".split())
+    (3, 2)
+    """
+    ordered = [re.sub(r"^(-\w*)([oO])(\w+)$", r"\1\3\2", word) for word in shell]
+    at = _operand_at(ordered, "oO", "rcfile|init-file")
+    return at + (shell[at : at + 1] == ["-"])
+
+
+def _reads_remotely(words: Sequence[str]) -> bool:
+    """Whether a command of another machine's shell, or that shell itself, takes its commands from
+    its input.
+    """
+    text = re.sub(r"\d*[<>]+&?\s*[^\s;&|]+", " ", " ".join(words))
+    parts = [part.split() for part in re.split(r"[;&|\n]", text) if part.strip()]
+    return not parts or any(map(_may_read, parts))
+
+
+def _may_read(words: Sequence[str]) -> bool:
+    """Whether words read commands, or start a program that may leave its input to a shell."""
+    carried = _carried(words)
+    if not carried:
+        return words[0] == "sudo"
+    if carried[0] == "su" or unresolved(carried[0]):
+        return "-c" not in carried
+    if carried[0].rpartition("/")[2] in TAKE_SCRIPTS:
+        return reads_script(carried)
+    shell = _shell_in(carried)
+    return bool(shell) and _takes_input(shell)
+
+
+def _shell_in(words: Sequence[str]) -> Sequence[str]:
+    at = next((at for at, word in enumerate(words) if _SHELL.fullmatch(word)), len(words))
+    return words[at:]
+
+
+def _carried(words: Sequence[str]) -> Sequence[str]:
+    """The command behind variables, ``sudo``, launchers, ``docker exec`` and the like.
+
+    >>> _carried("A=1 sudo -Eu me env B=2 timeout -k 5 9 bash -s".split())
+    ['bash', '-s']
+    >>> _carried("docker exec -e A=1 -i ssh cat".split())
+    ['cat']
+    >>> _carried("kubectl -n x exec -i pod -c one -- bash".split())
+    ['bash']
+    """
+    while words:
+        program = words[0].rpartition("/")[2]
+        if re.match(r"[A-Za-z_]\w*=", words[0]):
+            words = words[1:]
+        elif program in _PREFIXES:
+            letters, between = _PREFIXES[program]
+            words = words[_operand_at(words, letters, _VALUED) + between :]
+        elif program in _CONTAINERS or program in ("apptainer", "singularity"):
+            words = _in_container(words)
+        elif program in LAUNCHERS:
+            starts = (
+                at
+                for at, word in enumerate(words)
+                if at and (word in _PREFIXES or word == "ssh" or _PROGRAM.fullmatch(word))
+            )
+            words = words[next(starts, len(words)) :]
+        else:
+            break
+    return words
+
+
+def _in_container(words: Sequence[str]) -> Sequence[str]:
+    """What ``docker run``, ``kubectl exec`` and the like run."""
+    if words[0].endswith("kubectl") and "--" in words:
+        return words[words.index("--") + 1 :]
+    at, more = 0, 2  # the subcommand and the container
+    while more and at < len(words):
+        at += _operand_at(words[at:], _OF_CONTAINERS, _FLAGS, valued=False)
+        more -= words[at : at + 1] not in (["compose"], ["container"])
+    return words[at + 1 :] or _shell_in(words[2:])
 
 
 def unresolved(value: str) -> bool:

@@ -126,9 +126,10 @@ class PrecisionTable(Terse, frozen=True):
 class ParallelTable(Terse, frozen=True):
     """Parallel degrees.
 
-    ``sp``: sequence parallelism of the norms over the tensor-parallel ranks (true), or the degree
-    of sequence parallelism of its own. ``zero``: ZeRO stage. ``etp``: the experts' tensor degree in
-    training. ``shard``: data ranks that share what ``zero`` shards, all if left out.
+    ``sp``: sequence parallelism of the norms over the tensor-parallel ranks (true), or, with
+    ``tp`` = 1, the degree to which heads are exchanged for tokens. ``zero``: ZeRO stage. ``etp``:
+    the experts' tensor degree in training. ``shard``: data ranks that share what ``zero`` shards,
+    all if left out.
     """
 
     tp: Degree = 1

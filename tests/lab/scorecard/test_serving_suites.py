@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lab.scorecard.suites.serving import trains
+from lab.scorecard.suites.serving import _known_by, _released, trains
 from lab.scorecard.suites.serving_replay import Grid
 
 MODELS = {
@@ -23,6 +23,39 @@ def test_checkpoints_of_one_architecture_are_on_one_side(device: str) -> None:
     names = ("deepseek-ai/DeepSeek-R1", "nvidia/DeepSeek-R1-NVFP4", "nvidia/DeepSeek-V3.1-NVFP4")
     assert len({trains(name, device) for name in names}) == 1
     assert trains("Qwen/Qwen3-32B", device) == trains("nvidia/Qwen3-32B-NVFP4", device)
+
+
+@pytest.mark.parametrize(
+    ("engine", "day", "release"),
+    [
+        ("vllm", "2025-10-03", ""),
+        ("vllm", "2025-10-04", "0.11.0"),
+        ("vllm", "2025-11-19", "0.11.0"),
+        ("vllm", "2025-11-20", "0.11.2"),
+        ("trtllm", "2026-01-01", "1.1.0"),
+        ("sglang", None, ""),
+        ("tgi", "2025-12-01", ""),
+    ],
+)
+def test_a_run_has_the_newest_release_of_its_day(engine: str, day: str, release: str) -> None:
+    assert _released({"backend": engine, "measured_on": day}) == release
+
+
+@pytest.mark.parametrize(
+    ("source", "engine", "version", "model", "known_by"),
+    [
+        ("InferenceX", "vllm", "0.13.0", "openai/gpt-oss-120b", "recalled"),
+        ("InferenceX", "trtllm", None, "openai/gpt-oss-120b", "recalled"),
+        ("InferenceX", "sglang", "0.5.8", "deepseek-ai/DeepSeek-R1", "recalled"),
+        ("InferenceX", "trtllm", "1.1.0", "openai/gpt-oss-120b", "stated or assumed"),
+        ("NVIDIA", "vllm", "0.12.0", "Qwen/Qwen3-32B", "stated or assumed"),
+    ],
+)
+def test_rows_with_recalled_launches_are_told(
+    source: str, engine: str, version: str | None, model: str, known_by: str
+) -> None:
+    row = {"backend": engine, "backend_version": version, "model_path": model}
+    assert _known_by(row, source) == known_by
 
 
 def test_a_grid_is_straight_between_and_beyond_its_knots() -> None:

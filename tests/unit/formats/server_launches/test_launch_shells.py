@@ -59,6 +59,70 @@ def test_a_server_on_each_host(tmp_path: Path, text: str, count: int) -> None:
     assert DOUBTED not in remarks
 
 
+@pytest.mark.parametrize(
+    ("start", "count"),
+    [
+        ("bash -euo pipefail", 1),
+        ("bash -oe pipefail -O extglob", 1),
+        ("bash --norc --rcfile x -", 1),
+        ("bash /dev/stdin 4", 1),
+        ("numactl -N 0 --membind 0 bash -s", 1),
+        ("env A=1 zsh", 1),
+        ("singularity exec --nv -B /a:/a x.sif bash", 1),
+        ("docker run --gpus all -v /a:/b -e A=/bin/sh --rm -i image bash -e", 2),
+        ("docker compose exec -T one sh", 2),
+        ("kubectl exec -i pod -n x -- bash -s -- 4", 2),
+        ("ssh n2 bash -euo pipefail", 2),
+        ("ssh n2 sudo -u bob bash", 2),
+        ("ssh n2 sudo -i", 2),
+        ("ssh $SSH_OPTS n2", 2),
+        ("ssh $SSH_OPTS n2 bash -s", 2),
+        ('ssh "$HOST" $RUN', 2),
+        ("ssh n2 env A=1 bash -s", 2),
+        ("ssh n2 A=1 nohup bash -s", 2),
+        ("ssh n2 numactl -N 0 -m 0 bash -s", 2),
+        ("ssh n2 taskset -c 0-3 timeout -k 5 9 bash", 2),
+        ("ssh n2 'bash -s > log 2>&1; echo done'", 2),
+        ("ssh n2 unknown --x /bin/bash -s", 2),
+        ("ssh -o A=b -i key u@n 'bash -s' -- arg", 2),
+        ("ssh -fL 8:h:9 -oA=b n2", 2),
+        ("sudo ssh n1 ssh n2 bash", 2),
+        # no shell reads it
+        ("bash -euo pipefail x.sh", 1),
+        ("ssh n2 bash -euo pipefail x.sh", 1),
+        ("ssh $HOST 'cat > x.sh'", 1),
+        ("ssh n2 sudo -u bob tee /opt/bash", 1),
+        ("sudo tee /opt/bash", 1),
+        ("docker exec -i ssh cat", 1),
+        ("docker run -i -e SHELL=/bin/bash image cat", 1),
+        ("env SHELL=/bin/bash cat", 1),
+        ("ssh n2 python -", 1),
+    ],
+)
+def test_shells_behind_options_read_their_document(tmp_path: Path, start: str, count: int) -> None:
+    """A server that this machine's shell is given takes the port of the one before it."""
+    scenario, _ = read(tmp_path, f"{TWO}\n{start} <<'E'\n{TWO}\nE")
+    assert scenario.get("pools", {"replicas": {"count": 1}}) == {"replicas": {"count": count}}
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "bash -euo pipefail",
+        "bash -oe pipefail -O extglob",
+        "bash --norc --rcfile x -",
+        "bash /dev/stdin 4",
+        "numactl -N 0 --membind 0 bash -s",
+        "env A=1 zsh",
+        "singularity exec --nv -B /a:/a x.sif bash",
+        "srun -N 2 bash -eu -o pipefail",
+    ],
+)
+def test_a_document_alone_starts_the_server(tmp_path: Path, start: str) -> None:
+    scenario, _ = read(tmp_path, f"{start} <<'E'\n{TWO}\nE")
+    assert scenario["parallel"] == {"tp": 2}
+
+
 def test_servers_in_containers_of_a_host_are_counted(tmp_path: Path) -> None:
     start = f'docker run -p %d:8000 image bash -c "{TWO}"\n'
     scenario, _ = read(tmp_path, start % 1 + start % 2)
@@ -116,6 +180,7 @@ def test_a_child_shell_gives_no_variables_back(tmp_path: Path, text: str, degree
         ("export TP=8\ndocker run image bash -c '%s'", 1),
         ("cat >run.sh <<'E'\n%s\nE\nTP=8 bash run.sh", 8),
         ("cat >run.sh <<'E'\nTP=$2\n%s\nE\nbash run.sh 4 8", 8),
+        ("cat >run.sh <<'E'\nTP=$2\n%s\nE\nbash -euo pipefail run.sh 4 8", 8),
         ("%s\nexit\nvllm serve Qwen/Qwen3-8B -tp 4", 1),
         ("A=1\nTP=${A:+8}\n%s", 8),
         ("TP=${A:+8}\n%s", 1),
@@ -173,7 +238,10 @@ def test_files_of_variables_are_named(tmp_path: Path, text: str, name: str) -> N
         ("ssh h bash < serve.sh", "serve.sh"),
         ("D=/x\nssh h < $D/serve.sh", "/x/serve.sh"),
         ("cat serve.sh | ssh h bash -s", "serve.sh"),
-        ("curl -s http://x/serve.sh | sudo bash", "curl -s http://x/serve.sh"),
+        ("cat a.sh b.sh | bash", "a.sh, b.sh"),
+        ("cat | bash", "what cat prints"),
+        ("curl -s http://x/serve.sh | sudo bash", "what curl -s http://x/serve.sh prints"),
+        (f"{TWO} --port 1 | bash", f"what {TWO} --port 1 prints"),
     ],
 )
 def test_scripts_from_elsewhere_are_named(tmp_path: Path, text: str, name: str) -> None:
