@@ -5,10 +5,11 @@ An engine is one TOML file of ``catalog/engines``, with a source for each number
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Annotated, Any, Literal, final
 
 import msgspec
 
@@ -397,10 +398,14 @@ class UnmeasuredTable(Strict, frozen=True):
     Attributes:
         before: all before this one.
         log_sd: how far the device's part of a pass is off as a whole under such a release.
+        slower: architecture -> how many times as long as measured kernels those of such a release
+            are taken to need; slower_log_sd: in place of ``log_sd`` there.
     """
 
     before: str
     log_sd: float
+    slower: dict[str, Annotated[float, msgspec.Meta(ge=1.0)]] = {}
+    slower_log_sd: float = 0.0
 
 
 @final
@@ -431,7 +436,8 @@ class Engine(Strict, frozen=True):
         earlier: version -> the engine that stands for those before it.
         before: version -> what holds in all releases before: options of ours, switches, and tables
             of this file; newest first. ``from``: likewise from a release on; oldest first.
-        unmeasured: releases that nothing was measured of; release_log_sd: error of kernels by that.
+        unmeasured: releases that nothing was measured of; taken_as: that of these that a scenario's
+            release is among; unpriced_log_sd: error of kernels by switches without a price.
         releases: the first and the last whose defaults are known; release: that of a scenario.
         default_for: tasks that take this engine where a scenario names none.
         caveats: parts of it that are not modelled yet, in the warnings of every answer.
@@ -467,7 +473,8 @@ class Engine(Strict, frozen=True):
     before: dict[str, dict[str, Any]] = {}
     from_: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict, name="from")
     unmeasured: list[UnmeasuredTable] = []
-    release_log_sd: float = 0.0
+    taken_as: UnmeasuredTable | None = None
+    unpriced_log_sd: float = 0.0
     releases: list[str] = []
     release: str = ""
     default_for: list[str] = []
@@ -481,6 +488,18 @@ class Engine(Strict, frozen=True):
         """Whether one of its own switches sets an option of ours."""
         meant = (each for table in self.switches.values() for each in table.sets.values())
         return any(option in each for each in meant)
+
+    def slower(self, architecture: str) -> float:
+        """How many times as long as measured kernels those of its release are taken to need."""
+        return self.taken_as.slower.get(architecture, 1.0) if self.taken_as else 1.0
+
+    def release_log_sd(self, architecture: str) -> float:
+        """How far kernels are off together by its release and by switches without a price."""
+        if self.taken_as is None:
+            return self.unpriced_log_sd
+        shifted = architecture in self.taken_as.slower
+        of_release = self.taken_as.slower_log_sd if shifted else self.taken_as.log_sd
+        return math.hypot(of_release, self.unpriced_log_sd)
 
     @property
     def launch_memory(self) -> LaunchMemoryTable | None:
