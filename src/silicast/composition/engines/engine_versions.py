@@ -28,7 +28,7 @@ def as_of(engine: Engine, version: str) -> Engine:
     False
     >>> old = as_of(find_engine("vllm"), "0.2.0")
     >>> old.release_log_sd("ada"), old.release_log_sd("hopper"), old.slower("hopper")
-    (0.26, 0.08, 1.38)
+    (0.26, 0.15, 1.38)
     >>> [as_of(find_engine("vllm"), v).memory.usable_fraction for v in ("0.19", "0.20.1")]
     [0.9, 0.92]
     """
