@@ -420,7 +420,7 @@ class Timer:
         boosted = self.machine.boosted_device
         known = self.machine.evidence
         times = in_whole_models(times_of(implementation, batch, boosted, known), known)
-        times = _longer(times, self.machine.engine.slower(device.architecture))
+        times = longer(times, self.machine.engine.slower(device.architecture))
         if top_hz(device) == top_hz(boosted):
             return times
         slow = analysis_of(implementation, batch, device)
@@ -487,7 +487,7 @@ def analytic_s(times: KernelTimes) -> F64:
     return times.analysis.time_s if times.analytic_s is None else times.analytic_s
 
 
-def _longer(times: KernelTimes, factor: float) -> KernelTimes:
+def longer(times: KernelTimes, factor: float) -> KernelTimes:
     """``times`` of kernels of libraries that take ``factor`` times as long; a user's measurements
     hold what they take, so that rows have less of the factor the more a calibration weighs.
     """
