@@ -9,12 +9,13 @@ import math
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, final
+from typing import Any, Literal, final
 
 import msgspec
 
 from silicast.composition.engines.engine_memory import LaunchMemoryTable, MemoryTable
 from silicast.composition.engines.engine_parallel import EngineParallelTable
+from silicast.composition.engines.engine_release import UnmeasuredTable
 from silicast.core.compiled import PAGES, content_of, entries, names_of
 from silicast.core.decode import Strict, read_table
 from silicast.core.dtypes import RECIPES
@@ -392,23 +393,6 @@ class SwitchTable(Strict, frozen=True):
 
 
 @final
-class UnmeasuredTable(Strict, frozen=True):
-    """Releases that no pass and no constant was measured of.
-
-    Attributes:
-        before: all before this one.
-        log_sd: how far the device's part of a pass is off as a whole under such a release.
-        slower: architecture -> how many times as long as measured kernels those of such a release
-            are taken to need; slower_log_sd: in place of ``log_sd`` there.
-    """
-
-    before: str
-    log_sd: float
-    slower: dict[str, Annotated[float, msgspec.Meta(ge=1.0)]] = {}
-    slower_log_sd: float = 0.0
-
-
-@final
 class Engine(Strict, frozen=True):
     """One engine.
 
@@ -473,7 +457,7 @@ class Engine(Strict, frozen=True):
     before: dict[str, dict[str, Any]] = {}
     from_: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict, name="from")
     unmeasured: list[UnmeasuredTable] = []
-    taken_as: UnmeasuredTable | None = None
+    taken_as: UnmeasuredTable = UnmeasuredTable()
     unpriced_log_sd: float = 0.0
     releases: list[str] = []
     release: str = ""
@@ -489,17 +473,9 @@ class Engine(Strict, frozen=True):
         meant = (each for table in self.switches.values() for each in table.sets.values())
         return any(option in each for each in meant)
 
-    def slower(self, architecture: str) -> float:
-        """How many times as long as measured kernels those of its release are taken to need."""
-        return self.taken_as.slower.get(architecture, 1.0) if self.taken_as else 1.0
-
     def release_log_sd(self, architecture: str) -> float:
         """How far kernels are off together by its release and by switches without a price."""
-        if self.taken_as is None:
-            return self.unpriced_log_sd
-        shifted = architecture in self.taken_as.slower
-        of_release = self.taken_as.slower_log_sd if shifted else self.taken_as.log_sd
-        return math.hypot(of_release, self.unpriced_log_sd)
+        return math.hypot(self.taken_as.log_sd_on(architecture), self.unpriced_log_sd)
 
     @property
     def launch_memory(self) -> LaunchMemoryTable | None:

@@ -27,7 +27,7 @@ def as_of(engine: Engine, version: str) -> Engine:
     >>> as_of(find_engine("vllm"), "v0.13.0").host.asynchronous
     False
     >>> old = as_of(find_engine("vllm"), "0.2.0")
-    >>> old.release_log_sd("ada"), old.release_log_sd("hopper"), old.slower("hopper")
+    >>> old.release_log_sd("ada"), old.release_log_sd("hopper"), old.taken_as.factor("hopper")
     (0.26, 0.15, 1.38)
     >>> [as_of(find_engine("vllm"), v).memory.usable_fraction for v in ("0.19", "0.20.1")]
     [0.9, 0.92]
@@ -145,30 +145,30 @@ _WORDS = {
 """What a release has otherwise -> its effect."""
 
 
-def otherwise(engine: Engine, version: str, places: Collection[str] = ()) -> tuple[str, ...]:
+def otherwise(engine: Engine, version: str, locations: Collection[str] = ()) -> tuple[str, ...]:
     """What another version does otherwise, in words.
 
     Args:
-        places: architecture and maker of the device, whose kernels alone are named; () = all.
+        locations: architecture and maker of the device, whose kernels alone are named; () = all.
 
     >>> otherwise(find_engine("vllm"), "0.20")
     ("it takes 92% of the device's memory",)
     """
     words = dict[str, str]()
     for name, value in _stated(engine, version):
-        words |= dict(_words(name, value, places))
+        words |= dict(_words(name, value, locations))
     return tuple(words.values())
 
 
-def _words(name: str, value: Any, places: Collection[str]) -> Iterator[tuple[str, str]]:
+def _words(name: str, value: Any, locations: Collection[str]) -> Iterator[tuple[str, str]]:
     """Name and effect of what is stated below a name; of an option its value."""
     if _is_table(value):
         for key, item in value.items():
-            yield from _words(f"{name}.{key}", item, places)
+            yield from _words(f"{name}.{key}", item, locations)
     elif name.startswith("kernels.libraries."):
-        *_, place, family = name.split(".")
-        what = family.replace("_", " ") + ("" if place == USUAL else f" on {place}")
-        if not places or place in (*places, USUAL):
+        *_, location, family = name.split(".")
+        what = family.replace("_", " ") + ("" if location == USUAL else f" on {location}")
+        if not locations or location in (*locations, USUAL):
             yield name, _WORDS["kernels.libraries"].format(what, value)
     elif name in _WORDS:
         yield name, _WORDS[name].format(value)

@@ -42,7 +42,7 @@ def kernels_domain(model: StepModel) -> Domain:
     if device.structure is not None:
         return "out"  # a design: nothing was measured on it
     engine = model.machine.engine
-    if engine.memory.reads_host or engine.slower(device.architecture) > 1.0:
+    if engine.memory.reads_host or engine.taken_as.factor(device.architecture) > 1.0:
         return "near"
     for key in model.timer.groups:
         implementation = implementation_for(key.family, device.execution_model)
@@ -101,9 +101,9 @@ def warnings_of(model: StepModel) -> tuple[str, ...]:
 
 def _older(model: StepModel) -> Iterator[str]:
     """A remark where kernels of the engine's release are taken to be slower than measured ones."""
-    engine, device = model.machine.engine, model.machine.device
-    if engine.taken_as and (factor := engine.slower(device.architecture)) > 1.0:
-        yield OLDER.format(engine.taken_as.before, factor)
+    release = model.machine.engine.taken_as
+    if (factor := release.factor(model.machine.device.architecture)) > 1.0:
+        yield OLDER.format(release.before, factor)
 
 
 def _borrowed(model: StepModel) -> tuple[str, ...]:

@@ -420,7 +420,7 @@ class Timer:
         boosted = self.machine.boosted_device
         known = self.machine.evidence
         times = in_whole_models(times_of(implementation, batch, boosted, known), known)
-        times = longer(times, self.machine.engine.slower(device.architecture))
+        times = longer(times, self.machine.engine.taken_as.factor(device.architecture))
         if top_hz(device) == top_hz(boosted):
             return times
         slow = analysis_of(implementation, batch, device)

@@ -95,10 +95,14 @@ def test_kernels_of_releases_before_0_4_alone_are_taken_as_slower() -> None:
     """
     vllm = find_engine("vllm")
     releases = ("0.2.7", "0.3.3", "0.4", "0.5.5", "0.6", "")
-    seen = [as_of(vllm, version).slower("hopper") for version in releases]
+    seen = [as_of(vllm, version).taken_as.factor("hopper") for version in releases]
     assert seen == [1.38, 1.38, 1.0, 1.0, 1.0, 1.0]
     old = as_of(vllm, "0.3.3")
-    assert (old.slower("ampere"), old.slower("ada"), old.slower("cdna3")) == (1.18, 1.0, 1.0)
+    assert (
+        old.taken_as.factor("ampere"),
+        old.taken_as.factor("ada"),
+        old.taken_as.factor("cdna3"),
+    ) == (1.18, 1.0, 1.0)
     logs = np.log([1.18, 1.38])
     assert old.release_log_sd("cdna3") == pytest.approx(np.sqrt(np.mean(logs**2)), abs=0.005)
     left = np.hypot(np.std(logs), as_of(vllm, "0.9").release_log_sd("hopper"))

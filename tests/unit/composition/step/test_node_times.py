@@ -10,6 +10,7 @@ from msgspec import structs
 
 from silicast.composition.engines.engine import find_engine
 from silicast.composition.engines.engine_lowering import COLLECTIVES
+from silicast.composition.engines.engine_release import UnmeasuredTable
 from silicast.composition.engines.engine_versions import as_of
 from silicast.composition.passes.deployment import Deployment
 from silicast.composition.step.node_times import FEW_COLUMNS, rows_summed
@@ -84,8 +85,8 @@ def test_a_collective_draws_the_power_of_the_cores_that_it_keeps_busy(clocked: b
 
 def test_kernels_of_older_libraries_take_longer_at_every_clock_and_collectives_do_not() -> None:
     old = as_of(find_engine("vllm"), "0.3.3")
-    assert old.slower("hopper") > 1.0
-    plain = structs.replace(old, taken_as=None)
+    assert old.taken_as.factor("hopper") > 1.0
+    plain = structs.replace(old, taken_as=UnmeasuredTable())
     states, seconds = BatchStates.decode([700] * 8, np.array([1, 301])), {}
     for name, engine in (("old", old), ("plain", plain)):
         model = step_model(
@@ -100,7 +101,7 @@ def test_kernels_of_older_libraries_take_longer_at_every_clock_and_collectives_d
         fused = [node.saves for node in model.graph.nodes]
     for at, family in enumerate(families):
         if not fused[at]:
-            factor = 1.0 if family in COLLECTIVES else old.slower("hopper")
+            factor = 1.0 if family in COLLECTIVES else old.taken_as.factor("hopper")
             expected = factor * seconds["plain"][:, at]
             np.testing.assert_allclose(seconds["old"][:, at], expected, rtol=1e-9, err_msg=family)
 
@@ -113,14 +114,14 @@ def test_what_a_user_measured_is_not_taken_as_slower_by_the_release() -> None:
     measured = Calibration(FORMAT, Scope("H100"), [Offset("gemm", 0.2, 0.03, 50)])
     evidence = Evidence(calibrators=(Calibrator(measured),))
     states, seconds, weights = BatchStates.decode([700] * 8, np.array([1])), {}, {}
-    for engine in (old, structs.replace(old, taken_as=None)):
+    for engine in (old, structs.replace(old, taken_as=UnmeasuredTable())):
         model = step_model(
             Deployment.from_model(
                 find_model("Llama-3.1-8B"), find_device("H100"), engine, evidence=evidence
             )
         )
         nodes = model.steps(states).nodes
-        seconds[engine.taken_as is None] = nodes.time_s[:, 0]
+        seconds[engine is not old] = nodes.time_s[:, 0]
         for call in nodes.calls:
             assert isinstance(call.times, KernelTimes)
             if call.times.calibrated is not None:
