@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Annotated, final
+from typing import final
 
 import msgspec
 
@@ -65,8 +65,6 @@ class EngineKernels(Strict, frozen=True):
         chosen: op family -> what switches chose for it: of several, the first that can run a
             recipe; its usual kernels run the others.
         families: op family -> the one whose model describes the engine's kernels for it.
-        slower: architecture -> how many times as long as measured kernels those of the libraries
-            that the engine came with take there.
 
     >>> EngineKernels(libraries={"default": {"moe": "vllm"}}).library("moe", "hopper")
     'vllm'
@@ -79,7 +77,6 @@ class EngineKernels(Strict, frozen=True):
     names: dict[str, dict[str, dict[str, str]]] = {}
     chosen: dict[str, list[Backend]] = {}
     families: dict[str, str] = {}
-    slower: dict[str, Annotated[float, msgspec.Meta(ge=1.0)]] = {}
 
     def choice(self, family: str, recipe: str) -> Backend | None:
         """What a switch chose for a family that can run a checkpoint's recipe; None = nothing."""

@@ -334,6 +334,12 @@ class Implementation(ABC):
             return is_measured(group, device.architecture)
         return was_measured(self.family, device.architecture)
 
+    def borrowed(self, variant: Variant, device: Device) -> str:  # noqa: ARG002
+        """A remark where the kernel that a library runs was not measured and constants of another
+        library's stand in; "" = they are its own.
+        """
+        return ""
+
     def measured_as(self, variant: Variant) -> str:  # noqa: ARG002
         """Under which name tables of what was measured list a variant's kernels."""
         return self.family
@@ -360,7 +366,7 @@ class VariantOnDevice:
 
     Attributes:
         device: with the variant's format on some pipe, and no power limit that slows it;
-            substitution: what was done to it.
+            substitution: what was done to it, and whose constants stand in.
         quality: of the libraries; is_plain: it changes nothing.
         log_sd: errors by factor; variance: of all of them.
         unseen: what is not known of the board.
@@ -407,7 +413,8 @@ def shared_of(model: Implementation, variant: Variant, device: Device) -> Varian
     }
     if remark:
         log_sd["format"] = substitute_error(device)
-    substitution = (remark,) if remark else ()
+    borrowed = model.borrowed(variant, device)
+    substitution = tuple(text for text in (remark, borrowed) if text)
     quality = software_quality(device, model.family, compute)
     return VariantOnDevice(
         device=device,
@@ -419,7 +426,7 @@ def shared_of(model: Implementation, variant: Variant, device: Device) -> Varian
         unseen=unseen,
         stand_ins=stand_ins(device),
         warnings=(*substitution, *stand_ins(device)),
-        measured=not (remark or unknown_cap(device)) and known,
+        measured=not (substitution or unknown_cap(device)) and known,
     )
 
 

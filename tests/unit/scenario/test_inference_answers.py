@@ -398,3 +398,38 @@ def test_what_keeps_no_cache_is_asked_for_none(fields: dict[str, Any]) -> None:
     with pytest.raises(SilicastError) as caught:
         behind(100, 100, **fields)
     assert caught.value.field == "workload.cached_len"
+
+
+SLOWER = "kernels of releases before 0.4 were not measured: they are taken to need {} times as long"
+
+
+@pytest.mark.parametrize(
+    ("device", "version", "factor"),
+    [
+        ("H100", "0.3.3", "1.38"),
+        ("A100", "0.2.7", "1.18"),
+        ("L40S", "0.3.3", ""),
+        ("H100", "0.4.3", ""),
+        ("H100", "0.5.5", ""),
+    ],
+)
+def test_releases_before_0_4_are_taken_as_slower_and_say_so(
+    device: str, version: str, factor: str
+) -> None:
+    result = answered(device=device, engine={"name": "vllm", "version": version})
+    lines = [line for line in result.warnings if "times as long as measured ones" in line]
+    assert len(lines) == bool(factor)
+    if factor:
+        assert lines[0].startswith(SLOWER.format(factor))
+        assert result.domain == "near"
+    if version in ("0.4.3", "0.5.5"):
+        assert result.domain == "in"
+
+
+def test_paged_attention_is_named_on_devices_that_run_it_alone() -> None:
+    engine = {"name": "vllm", "version": "0.4.2"}
+    for device, named in (("H100", True), ("MI300X", True), ("TPU v5e", False), ("Gaudi 3", False)):
+        words = " ".join(answered(device=device, engine=engine).warnings)
+        assert ("vllm_paged" in words) == named, device
+        assert "kernels.slower" not in words
+        assert "on default" not in words

@@ -384,3 +384,15 @@ def test_a_release_of_a_collective_counts() -> None:
     with pytest.raises(SilicastError, match="nccl, sglang, trtllm, vllm") as caught:
         decode({**tree, "workload": {**work, "implementation": "gloo"}})
     assert caught.value.field == "workload.implementation"
+
+
+def test_a_kernel_whose_constants_are_another_library_s_is_near_what_was_measured() -> None:
+    sizes = {"batch": 8, "q_len": 1, "kv_len": 2048, "num_heads": 32, "num_kv_heads": 8}
+    known, borrowed = (
+        answered({"op": "attention_decode", "head_dim": 128, "library": library, **sizes})
+        for library in ("trtllm", "vllm_paged")
+    )
+    remark = "attention kernels of vllm_paged were not measured: constants of trtllm's stand in"
+    assert (known.domain, borrowed.domain) == ("in", "near")
+    assert remark not in known.warnings
+    assert list(borrowed.warnings) == [remark]

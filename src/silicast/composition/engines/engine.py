@@ -5,6 +5,7 @@ An engine is one TOML file of ``catalog/engines``, with a source for each number
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,7 @@ import msgspec
 
 from silicast.composition.engines.engine_memory import LaunchMemoryTable, MemoryTable
 from silicast.composition.engines.engine_parallel import EngineParallelTable
+from silicast.composition.engines.engine_release import UnmeasuredTable
 from silicast.core.compiled import PAGES, content_of, entries, names_of
 from silicast.core.decode import Strict, read_table
 from silicast.core.dtypes import RECIPES
@@ -391,19 +393,6 @@ class SwitchTable(Strict, frozen=True):
 
 
 @final
-class UnmeasuredTable(Strict, frozen=True):
-    """Releases that no pass and no constant was measured of.
-
-    Attributes:
-        before: all before this one.
-        log_sd: how far the device's part of a pass is off as a whole under such a release.
-    """
-
-    before: str
-    log_sd: float
-
-
-@final
 class Engine(Strict, frozen=True):
     """One engine.
 
@@ -431,7 +420,8 @@ class Engine(Strict, frozen=True):
         earlier: version -> the engine that stands for those before it.
         before: version -> what holds in all releases before: options of ours, switches, and tables
             of this file; newest first. ``from``: likewise from a release on; oldest first.
-        unmeasured: releases that nothing was measured of; release_log_sd: error of kernels by that.
+        unmeasured: releases that nothing was measured of; taken_as: that of these that a scenario's
+            release is among; unpriced_log_sd: error of kernels by switches without a price.
         releases: the first and the last whose defaults are known; release: that of a scenario.
         default_for: tasks that take this engine where a scenario names none.
         caveats: parts of it that are not modelled yet, in the warnings of every answer.
@@ -467,7 +457,8 @@ class Engine(Strict, frozen=True):
     before: dict[str, dict[str, Any]] = {}
     from_: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict, name="from")
     unmeasured: list[UnmeasuredTable] = []
-    release_log_sd: float = 0.0
+    taken_as: UnmeasuredTable = UnmeasuredTable()
+    unpriced_log_sd: float = 0.0
     releases: list[str] = []
     release: str = ""
     default_for: list[str] = []
@@ -481,6 +472,10 @@ class Engine(Strict, frozen=True):
         """Whether one of its own switches sets an option of ours."""
         meant = (each for table in self.switches.values() for each in table.sets.values())
         return any(option in each for each in meant)
+
+    def release_log_sd(self, architecture: str) -> float:
+        """How far kernels are off together by its release and by switches without a price."""
+        return math.hypot(self.taken_as.log_sd_on(architecture), self.unpriced_log_sd)
 
     @property
     def launch_memory(self) -> LaunchMemoryTable | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from silicast.core.compiled import PAGES
 from silicast.core.decode import decode
 from silicast.core.errors import SilicastError
 from silicast.core.releases import is_after, is_before, is_within
+from silicast.kernels.engine_kernels import USUAL
 
 
 def as_of(engine: Engine, version: str) -> Engine:
@@ -25,8 +26,9 @@ def as_of(engine: Engine, version: str) -> Engine:
     'vllm-v0'
     >>> as_of(find_engine("vllm"), "v0.13.0").host.asynchronous
     False
-    >>> as_of(find_engine("vllm"), "0.2.0").release_log_sd
-    0.26
+    >>> old = as_of(find_engine("vllm"), "0.2.0")
+    >>> old.release_log_sd("ada"), old.release_log_sd("hopper"), old.taken_as.factor("hopper")
+    (0.26, 0.15, 1.38)
     >>> [as_of(find_engine("vllm"), v).memory.usable_fraction for v in ("0.19", "0.20.1")]
     [0.9, 0.92]
     """
@@ -34,7 +36,7 @@ def as_of(engine: Engine, version: str) -> Engine:
     file = msgspec.structs.replace(file, release=version.strip().removeprefix("v"))
     for releases in engine.unmeasured:
         if is_before(version, releases.before):
-            return msgspec.structs.replace(file, release_log_sd=releases.log_sd)
+            return msgspec.structs.replace(file, taken_as=releases)
     return file
 
 
@@ -137,33 +139,37 @@ _WORDS = {
     "memory.usable_fraction": "it takes {:.0%} of the device's memory",
     "launch.graph_batch_sizes": "other sizes of batches are captured as graphs",
     "serving.boards": "each board has other limits of sequences, tokens a step and graphs",
-    "kernels.libraries": "kernels of {} are {}'s",
+    "kernels.libraries": "{} runs kernels of library {}",
     "overlap": "no second stream",
 }
 """What a release has otherwise -> its effect."""
 
 
-def otherwise(engine: Engine, version: str) -> tuple[str, ...]:
+def otherwise(engine: Engine, version: str, locations: Collection[str] = ()) -> tuple[str, ...]:
     """What another version does otherwise, in words.
+
+    Args:
+        locations: architecture and maker of the device, whose kernels alone are named; () = all.
 
     >>> otherwise(find_engine("vllm"), "0.20")
     ("it takes 92% of the device's memory",)
     """
     words = dict[str, str]()
     for name, value in _stated(engine, version):
-        words |= dict(_words(name, value))
+        words |= dict(_words(name, value, locations))
     return tuple(words.values())
 
 
-def _words(name: str, value: Any) -> Iterator[tuple[str, str]]:
+def _words(name: str, value: Any, locations: Collection[str]) -> Iterator[tuple[str, str]]:
     """Name and effect of what is stated below a name; of an option its value."""
     if _is_table(value):
         for key, item in value.items():
-            yield from _words(f"{name}.{key}", item)
+            yield from _words(f"{name}.{key}", item, locations)
     elif name.startswith("kernels.libraries."):
-        *_, architecture, family = name.split(".")
-        where = f"{family.replace('_', ' ')} on {architecture}"
-        yield name, _WORDS["kernels.libraries"].format(where, value)
+        *_, location, family = name.split(".")
+        what = family.replace("_", " ") + ("" if location == USUAL else f" on {location}")
+        if not locations or location in (*locations, USUAL):
+            yield name, _WORDS["kernels.libraries"].format(what, value)
     elif name in _WORDS:
         yield name, _WORDS[name].format(value)
     else:

@@ -15,9 +15,9 @@ def less_certain(engine: Engine, count: int) -> Engine:
     one of a trainer (``unpriced_log_sd`` of ``catalog/physics/training.json``, judged).
 
     >>> from silicast.composition.engines.engine import find_engine
-    >>> less_certain(find_engine("vllm"), 4).release_log_sd
+    >>> less_certain(find_engine("vllm"), 4).release_log_sd("hopper")
     0.1
     """
     each = load_physics("training").default["unpriced_log_sd"]
-    log_sd = math.hypot(engine.release_log_sd, each * math.sqrt(count))
-    return msgspec.structs.replace(engine, release_log_sd=log_sd)
+    log_sd = math.hypot(engine.unpriced_log_sd, each * math.sqrt(count))
+    return msgspec.structs.replace(engine, unpriced_log_sd=log_sd)

@@ -190,6 +190,7 @@ class Uncertainty:
         placed = graph.nodes
         self.engine: Engine = machine.engine
         self._whole = machine.evidence.whole
+        self._release_log_sd = self.engine.release_log_sd(machine.device.architecture)
         self.assumed = assumed
         self.families: list[str] = [node.op.family for node in placed]
         self._runs = np.array([node.count for node in placed], dtype=np.float64)
@@ -284,7 +285,7 @@ class Uncertainty:
         on_device = (whole - total.host_s) / whole
         linear["power_state"] = total.state_log_sd * on_device
         if self._whole is None:
-            linear[RELEASE] = self.engine.release_log_sd * on_device
+            linear[RELEASE] = self._release_log_sd * on_device
         linear[HOST] = total.host_s * host / whole
         if launch is not None:
             linear[HOST] += total.launch_s * (launch - host) / whole

@@ -537,9 +537,8 @@ class NodeTimes:
             if (joules := call.above_static_j(self.device, self.clocks)) is not None:
                 above_static_j[where] = joules
             elif not isinstance(call.times, KernelTimes):
-                cores = cores_w(self.device)
-                if self.clocks is not None:
-                    cores = self.clocks.rows(call.rows).beside(cores_w)
+                at = None if self.clocks is None else self.clocks.rows(call.rows)
+                cores = cores_w(self.device) if at is None else at.beside(cores_w)
                 above_static_j[where] = self.time_s[where] * self._fill[where] * cores
         return above_static_j
 

@@ -29,6 +29,10 @@ BEYOND = (
     "engine.options.cpu_offload_gb = {:g}: more than can leave a device changes nothing: the "
     "layers of a rank have {:.3g} GiB, and embeddings and the output layer stay"
 )
+OLDER = (
+    "kernels of releases before {} were not measured: they are taken to need {:g} times as long as "
+    "measured ones"
+)
 ELSEWHERE = "{} does not run on {} but on {}: times are as if {} did"
 
 
@@ -37,7 +41,8 @@ def kernels_domain(model: StepModel) -> Domain:
     device = model.machine.device
     if device.structure is not None:
         return "out"  # a design: nothing was measured on it
-    if model.machine.engine.memory.reads_host:
+    engine = model.machine.engine
+    if engine.memory.reads_host or engine.taken_as.factor(device.architecture) > 1.0:
         return "near"
     for key in model.timer.groups:
         implementation = implementation_for(key.family, device.execution_model)
@@ -47,6 +52,8 @@ def kernels_domain(model: StepModel) -> Domain:
         if implementation is None or isinstance(implementation, Streamed):
             continue
         if not implementation.is_measured(key.variant, used):
+            return "near"
+        if implementation.borrowed(key.variant, used):
             return "near"
     return "in"
 
@@ -81,13 +88,32 @@ def warnings_of(model: StepModel) -> tuple[str, ...]:
     return (
         *_elsewhere(model),
         *held,
+        *_older(model),
         *fromkeys,
+        *_borrowed(model),
         *stand_ins(device),
         *evidence.warnings(device),
         *_network_warnings(model),
         *model.caveats,
         *structure,
     )
+
+
+def _older(model: StepModel) -> Iterator[str]:
+    """A remark where kernels of the engine's release are taken to be slower than measured ones."""
+    release = model.machine.engine.taken_as
+    if (factor := release.factor(model.machine.device.architecture)) > 1.0:
+        yield OLDER.format(release.before, factor)
+
+
+def _borrowed(model: StepModel) -> tuple[str, ...]:
+    """Remarks on kernels that constants of another library stand in for."""
+    device, remarks = model.machine.device, dict[str, None]()
+    for key in model.timer.groups:
+        implementation = implementation_for(key.family, device.execution_model)
+        if implementation is not None and (text := implementation.borrowed(key.variant, device)):
+            remarks[text] = None
+    return tuple(remarks)
 
 
 def beyond_layers(deployment: Deployment) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,7 +30,7 @@ from silicast.composition.step.node_times import (
 from silicast.composition.step.stage_graph import StageGraph, StageNode, link_shares, topology
 from silicast.composition.step.states import BatchStates
 from silicast.core.errors import unmodelled
-from silicast.core.numerics import F64, I64
+from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Implementation, KernelTimes
 from silicast.kernels.physics.power import top_hz
@@ -419,7 +420,7 @@ class Timer:
         boosted = self.machine.boosted_device
         known = self.machine.evidence
         times = in_whole_models(times_of(implementation, batch, boosted, known), known)
-        times = _longer(times, self.machine.engine.kernels.slower.get(device.architecture, 1.0))
+        times = longer(times, self.machine.engine.taken_as.factor(device.architecture))
         if top_hz(device) == top_hz(boosted):
             return times
         slow = analysis_of(implementation, batch, device)
@@ -486,12 +487,18 @@ def analytic_s(times: KernelTimes) -> F64:
     return times.analysis.time_s if times.analytic_s is None else times.analytic_s
 
 
-def _longer(times: KernelTimes, factor: float) -> KernelTimes:
-    """``times`` of kernels of libraries that take ``factor`` times as long."""
+def longer(times: KernelTimes, factor: float) -> KernelTimes:
+    """``times`` of kernels of libraries that take ``factor`` times as long; a user's measurements
+    hold what they take, so that rows have less of the factor the more a calibration weighs.
+    """
     if factor == 1.0:
         return times
+    left: Any = 1.0
+    for weight in (times.calibrated, times.scaled):
+        left = left if weight is None else np.minimum(left, 1.0 - weight)
+    longer = exp_fixed(left * math.log(factor))
     estimate_s, p05_s, p95_s = (
-        each * factor for each in (times.estimate_s, times.p05_s, times.p95_s)
+        each * longer for each in (times.estimate_s, times.p05_s, times.p95_s)
     )
     return structs.replace(times, estimate_s=estimate_s, p05_s=p05_s, p95_s=p95_s)
 

@@ -27,6 +27,8 @@ from silicast.workload.graphs.op import OpBatch, Variant
 ENCODER = "attention_encoder"
 """Constants of bidirectional attention without a cache, put over those of prefill."""
 
+BORROWED = "attention kernels of {} were not measured: constants of {}'s stand in"
+
 
 class AttentionBatch(ABC):
     """One batch on one device: the steps of a model, each a few array operations.
@@ -90,6 +92,11 @@ class ScheduledAttention(AttentionKernel):
         scheme, c = scheme_for(batch.variant, device), self.constants(batch.variant, device)
         analysis = self.model(batch, device, scheme, c, ClockedRates(*rates)).analysis()
         return structs.replace(analysis, choice=tuple)
+
+    @final
+    def borrowed(self, variant: Variant, device: Device) -> str:
+        scheme = scheme_for(variant, device)
+        return BORROWED.format(scheme.library, scheme.borrows) if scheme.borrows else ""
 
     @final
     def style(self, variant: Variant, device: Device) -> str:

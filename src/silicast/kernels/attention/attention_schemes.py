@@ -36,6 +36,7 @@ class Scheme:
     Attributes:
         library: the kernel library ("fa2", "fa3", "flashinfer", "trtllm", "triton").
         caller: whose constants to use: the engine's where one is named, else the library's.
+        borrows: they are of this library, since the kernel itself was not measured; "" = its own.
         appends: the call also writes the new keys and values to the cache.
         rotates: the call also applies RoPE to queries and keys, in a kernel of its own.
         omitted: kernels that the engine's call holds and this one does not (append, RoPE).
@@ -46,6 +47,7 @@ class Scheme:
 
     library: str
     caller: str
+    borrows: str = ""
     mainloop: Mainloop = "mma"
     matrix_share: float = 1.0
     packs: bool = False
@@ -107,7 +109,8 @@ def _scheme(variant: Variant, architecture: str) -> Scheme:
     name, kernel = _kernel(RuleFacts.from_variant(variant, architecture))
     call = kernels_of(variant.library)
     calls = call.holds(_CALL, "append") and not kernel.own_constants
-    caller = variant.library if calls else kernel.constants_of or name
+    borrows = "" if calls else kernel.constants_of
+    caller = variant.library if calls else borrows or name
     causal = variant.flag("causal", default=True)  # else there is no cache to add to
     timed = library(variant.library).attention_call
     late = not is_before(variant.version, timed.appends_from)
@@ -115,7 +118,7 @@ def _scheme(variant: Variant, architecture: str) -> Scheme:
     rotates = variant.flag("rope", default=causal and call.holds(_CALL, "rope"))
     around = library(caller).attention_call
     return Scheme(
-        library=name, caller=caller, mainloop=kernel.mainloop,
+        library=name, caller=caller, borrows=borrows, mainloop=kernel.mainloop,
         matrix_share=kernel.matrix_share, packs=kernel.packs,
         packs_single=kernel.packs_single or architecture in around.packs_single,
         longest_first=kernel.longest_first, splits=kernel.splits, plans=kernel.plans,

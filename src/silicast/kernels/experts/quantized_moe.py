@@ -52,7 +52,7 @@ class StoredMoe(StoredKernel):
             ops=2.0 * assigned * expert,
             weights=used * expert,
             row_groups=used,
-            columns=expert / hidden,
+            columns=_columns(batch),
             rows_each=assigned / used,
             rows=xp.float64(batch.dims["tokens"]),
             activation_bytes=2.0 * assigned * hidden * (bits_of_rows(rates.recipe) / 8.0),
@@ -103,6 +103,18 @@ def _layer(batch: OpBatch) -> tuple[F64, F64, F64, F64]:
     hidden, inner = xp.float64(dims["hidden"]), xp.ceil(dims["intermediate"] / tp)
     assigned = xp.float64(dims["tokens"] * topk) / ep
     return assigned, used, hidden * inner * _matrices(batch.variant), hidden
+
+
+def _columns(batch: OpBatch) -> F64:
+    """Columns of results of one expert's products, all together: of those before the activation the
+    inner width, of the one behind it the hidden size.
+    """
+    variant = batch.variant
+    inner = xp.ceil(batch.dims["intermediate"] / batch.dims.get("tp", batch.filled(1)))
+    last = not variant.flag("w13")
+    first = _matrices(variant) - last
+    columns: F64 = first * inner + last * xp.float64(batch.dims["hidden"])
+    return columns
 
 
 def _used(tokens: I64, experts: I64, topk: I64) -> F64:

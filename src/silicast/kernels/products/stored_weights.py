@@ -47,7 +47,7 @@ FEW_ROWS = 8.0
 """Rows up to which products are dot products of a row (llama.cpp, MMVQ_MAX_BATCH_SIZE)."""
 BLOCK_COLUMNS = 128.0
 """Columns of results of a thread block where there are more rows (llama.cpp, mmq_y); of dot
-products a block has one."""
+products, and in other files' formats, whose blocks are not known, a block has one."""
 
 
 def format_class(weights: str) -> str:
@@ -202,7 +202,8 @@ def analyse_stored(
     fetched = weight_bytes if variant.cache == "cold" else xp.full_like(moved, 0.0)
     forced = xp.maximum(moved - rates.l2_bytes, fetched)
     arithmetic_s, memory_s = ops / rates.matrix_bound_per_s, forced / rates.dram_bound_per_s
-    blocks = xp.where(rows_each > FEW_ROWS, xp.ceil(columns / BLOCK_COLUMNS), columns)
+    many = xp.ceil(columns / BLOCK_COLUMNS) if rates.recipe.weights in GGUF_BLOCKS else columns
+    blocks = xp.where(rows_each > FEW_ROWS, many, columns)
     tasks = row_groups * tiles * blocks
     return Analysis(
         time_s=time_s,

@@ -10,9 +10,9 @@ from silicast.composition.engines.switches import check_kernels, is_switch, quan
 from silicast.composition.engines.switches import choose as own_switches
 from silicast.composition.step.machine import IN_LINE, Machine
 from silicast.hardware.device import Device
-from silicast.hardware.platforms import listed, runs_on
+from silicast.hardware.platforms import listed, maker_of, runs_on
 from silicast.scenario.decode import Scenario
-from silicast.scenario.resolve import engine_of
+from silicast.scenario.resolve import device_of, engine_of
 from silicast.workload.models.model import ModelConfig
 from silicast.workload.models.precision import Precision
 
@@ -146,7 +146,8 @@ def _other_version(scenario: Scenario, engine: Engine) -> list[str]:
     chosen = scenario.engine.options if scenario.engine else {}
     without = [name for name in lacking(engine, stated) if name not in chosen]
     less = f", without {' and '.join(without)}" if without else ""
-    others = ", ".join(otherwise(engine, stated))
+    device = device_of(scenario)
+    others = ", ".join(otherwise(engine, stated, (device.architecture, maker_of(device))))
     less += f"; {others}" if others else ""
     if not less and f"{stated}.".removeprefix("v").startswith(f"{engine.version}."):
         return []

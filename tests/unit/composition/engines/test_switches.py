@@ -217,6 +217,8 @@ def test_connectors_that_move_caches_are_remarked_and_choose_nothing() -> None:
 
 def test_unpriced_switches_of_a_server_widen_its_steps() -> None:
     engine = find_engine("vllm")
-    one, four = (with_options(engine, {"unpriced": ["x"] * n}).release_log_sd for n in (1, 4))
-    assert engine.release_log_sd < one
+    one, four = (
+        with_options(engine, {"unpriced": ["x"] * n}).release_log_sd("ada") for n in (1, 4)
+    )
+    assert engine.release_log_sd("ada") < one
     assert four == pytest.approx(2.0 * one)

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from msgspec import structs
 
 from silicast.composition.engines.engine import find_engine
 from silicast.composition.engines.engine_lowering import COLLECTIVES
+from silicast.composition.engines.engine_release import UnmeasuredTable
 from silicast.composition.engines.engine_versions import as_of
 from silicast.composition.passes.deployment import Deployment
 from silicast.composition.step.node_times import FEW_COLUMNS, rows_summed
 from silicast.composition.step.states import BatchStates
 from silicast.composition.step.step import StepTimes, step_model
+from silicast.composition.step.timer import longer
+from silicast.core.calibration import FORMAT, Calibration, Offset, Scope
 from silicast.hardware.catalog import find_device
+from silicast.kernels.implementation import KernelTimes
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.physics.energy import cores_w
+from silicast.kernels.products.gemm import Gemm
+from silicast.learning.calibration import Calibrator
+from silicast.learning.tiers import Evidence
+from silicast.workload.graphs.op import Op, OpBatch
 from silicast.workload.models.lookup import find_model
 from silicast.workload.transformers.plan import Plan
 
@@ -74,9 +84,9 @@ def test_a_collective_draws_the_power_of_the_cores_that_it_keeps_busy(clocked: b
 
 
 def test_kernels_of_older_libraries_take_longer_at_every_clock_and_collectives_do_not() -> None:
-    old = as_of(find_engine("vllm"), "0.5.4")
-    assert old.kernels.slower["hopper"] > 1.0
-    plain = structs.replace(old, kernels=structs.replace(old.kernels, slower={}))
+    old = as_of(find_engine("vllm"), "0.3.3")
+    assert old.taken_as.factor("hopper") > 1.0
+    plain = structs.replace(old, taken_as=UnmeasuredTable())
     states, seconds = BatchStates.decode([700] * 8, np.array([1, 301])), {}
     for name, engine in (("old", old), ("plain", plain)):
         model = step_model(
@@ -91,9 +101,48 @@ def test_kernels_of_older_libraries_take_longer_at_every_clock_and_collectives_d
         fused = [node.saves for node in model.graph.nodes]
     for at, family in enumerate(families):
         if not fused[at]:
-            factor = 1.0 if family in COLLECTIVES else old.kernels.slower["hopper"]
+            factor = 1.0 if family in COLLECTIVES else old.taken_as.factor("hopper")
             expected = factor * seconds["plain"][:, at]
             np.testing.assert_allclose(seconds["old"][:, at], expected, rtol=1e-9, err_msg=family)
+
+
+def test_what_a_user_measured_is_not_taken_as_slower_by_the_release() -> None:
+    """Products measured by the user: the factor that remains is to the power of what their
+    calibration leaves open, nothing where it weighs 1; of other kernels it is whole.
+    """
+    old = as_of(find_engine("vllm"), "0.3.3")
+    measured = Calibration(FORMAT, Scope("H100"), [Offset("gemm", 0.2, 0.03, 50)])
+    evidence = Evidence(calibrators=(Calibrator(measured),))
+    states, seconds, weights = BatchStates.decode([700] * 8, np.array([1])), {}, {}
+    for engine in (old, structs.replace(old, taken_as=UnmeasuredTable())):
+        model = step_model(
+            Deployment.from_model(
+                find_model("Llama-3.1-8B"), find_device("H100"), engine, evidence=evidence
+            )
+        )
+        nodes = model.steps(states).nodes
+        seconds[engine is not old] = nodes.time_s[:, 0]
+        for call in nodes.calls:
+            assert isinstance(call.times, KernelTimes)
+            if call.times.calibrated is not None:
+                weights[call.group.family] = call.times.calibrated
+    assert list(weights) == ["gemm"]
+    assert (weights["gemm"] == 1.0).all()
+    for at, node in enumerate(model.graph.nodes):
+        if not node.saves:
+            factor = 1.0 if node.op.family == "gemm" else 1.38
+            assert seconds[False][at] == pytest.approx(factor * seconds[True][at], rel=1e-9)
+
+
+def test_a_calibration_that_weighs_half_leaves_half_of_the_factor() -> None:
+    ops = [Op.make("gemm", m=8, n=4096, k=size) for size in (1024, 2048, 4096)]
+    times = Gemm().times(OpBatch.from_ops(ops), find_device("H100"))
+    known = structs.replace(times, calibrated=np.array([0.0, 0.5, 1.0]))
+    expected = [1.38, math.sqrt(1.38), 1.0]
+    for each in (known, structs.replace(times, scaled=known.calibrated)):
+        after = longer(each, 1.38)
+        for name in ("estimate_s", "p05_s", "p95_s"):
+            assert getattr(after, name) / getattr(times, name) == pytest.approx(expected)
 
 
 def test_states_of_states_lie_side_by_side_as_alone() -> None:

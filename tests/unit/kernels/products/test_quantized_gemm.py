@@ -105,3 +105,43 @@ def test_dot_products_of_a_row_keep_all_cores_busy() -> None:
     per_core = board.cores * board.clocks.boost_hz
     cycles_w = load_physics("energy").constants(board.architecture)["core_cycle_j"] * per_core
     assert energy.power_w[0] > waiting_w(board) + 0.5 * cycles_w
+
+
+def test_experts_have_the_columns_of_both_sides_of_the_activation() -> None:
+    """Gate and up have the inner width, down the hidden size: 2 x 14,336 + 4,096 of Mixtral, not
+    three times the inner width; the two calls of a layer in two have them together.
+    """
+    board = find_device("RTX 3090")
+    model = implementation_for("quantized_moe", board.execution_model)
+    assert model is not None
+    sizes = {"tokens": 1, "experts": 8, "topk": 2, "hidden": 4096, "intermediate": 14336}
+    whole, first, last = (
+        Variant("q4_k", library="ggml_cuda", flags=flags)
+        for flags in ((("gated", True),), (("gated", True), ("w13", True)), (("w2", True),))
+    )
+
+    def tasks(variant: Variant, **changes: int) -> float:
+        op = Op.make("quantized_moe", variant, **{**sizes, **changes})
+        demand = model.times(OpBatch.from_ops([op]), board).analysis.demand
+        return float(np.ravel(demand.tasks)[0])
+
+    assert tasks(whole) == 2 * 32768
+    assert tasks(first) == 2 * 28672
+    assert tasks(last) == 2 * 4096
+    assert tasks(whole, tp=2) == 2 * (14336 + 4096)
+
+
+def test_blocks_of_128_columns_are_those_of_llama_cpp_s_formats_alone() -> None:
+    board = find_device("RTX 3090")
+    model = implementation_for("quantized_gemm", board.execution_model)
+    assert model is not None
+    op = {"m": 100, "n": 4096, "k": 4096}
+    for dtype, library, columns in (
+        ("q4_k", "ggml_cuda", 128),
+        ("exl3_4bit", "exllamav3", 1),
+        ("affine_4bit", "mlx", 1),
+    ):
+        batch = OpBatch.from_ops([Op.make("quantized_gemm", Variant(dtype, library=library), **op)])
+        rows = load_physics("quantized").constants(library)["tile_rows"]
+        (tasks,) = model.times(batch, board).analysis.demand.tasks
+        assert tasks == 4096 / columns * -(-100 // rows)

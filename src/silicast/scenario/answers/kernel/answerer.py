@@ -20,6 +20,7 @@ from silicast.kernels.physics import power
 from silicast.kernels.physics.energy import UNMEASURED, states_energy
 from silicast.kernels.physics.formats import unmeasured_cache
 from silicast.kernels.physics.measured_range import not_measured
+from silicast.kernels.registry import implementation_for
 from silicast.kernels.rows.chain_model import FUSED, MEMORY_RANGE, ChainedKernel
 from silicast.learning.artefact import load_artefact
 from silicast.learning.dispatch import KernelTime, forget, implementation_of, times
@@ -298,7 +299,7 @@ def _answer(case: _ResolvedKernel, time: KernelTime) -> Answer:
         raise not_yet(f"{case.op.family} kernels of this size", "workload.kernel")
     latency, tier = _latency(case, time)
     warnings = [*case.warnings, *time.warnings]
-    if unmeasured_cache(case.op.variant.kv_dtype):
+    if unmeasured_cache(case.op.variant.kv_dtype) or _is_borrowed(case):
         pass  # said by the time itself
     elif not time.measured and case.device.structure is not None:
         warnings = list(dict.fromkeys([*warnings, not_measured(case.device)]))
@@ -325,6 +326,11 @@ def _answer(case: _ResolvedKernel, time: KernelTime) -> Answer:
         warnings=warnings,
         why=_why(case, time, latency),
     )
+
+
+def _is_borrowed(case: _ResolvedKernel) -> bool:
+    model = implementation_for(case.op.family, case.device.execution_model)
+    return model is not None and bool(model.borrowed(case.op.variant, case.device))
 
 
 def _memory(case: _ResolvedKernel) -> dict[str, Quantity]:
