@@ -180,6 +180,11 @@ def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     return itertools.zip_longest(words, words[1:], fillvalue="")
 
 
+def _without_settings(words: Sequence[str]) -> Iterator[str]:
+    """Words without the values of ``-o``, by which ``ssh`` is given settings of a connection."""
+    return (word for before, word in zip(("", *words), words, strict=False) if before != "-o")
+
+
 def _position(words: Sequence[str], start: Sequence[str]) -> int | None:
     """Where words begin that start a server; programs may be stated with their folder."""
     for at in range(len(words) - len(start) + 1):
@@ -196,7 +201,7 @@ def _command_of(
     environment: dict[str, str] = {}
     devices, name, version = 0, "", ""
     in_docker = any(PurePosixPath(word).name in _DOCKERS for word in before)
-    for word, following in _pairs(before):
+    for word, following in _pairs([*_without_settings(before)]):
         if in_docker and word in ("-e", "--env"):
             environment |= _assignment(following)
         elif in_docker and re.match(r"(-e|--env)=?[A-Za-z_]\w*=", word):

@@ -123,6 +123,11 @@ def test_a_document_alone_starts_the_server(tmp_path: Path, start: str) -> None:
     assert scenario["parallel"] == {"tp": 2}
 
 
+def test_settings_of_a_connection_are_no_variables(tmp_path: Path) -> None:
+    _, remarks = read(tmp_path, f"ssh -o StrictHostKeyChecking=no n1 '{TWO}'")
+    assert not any("StrictHostKeyChecking" in each for each in remarks)
+
+
 def test_servers_in_containers_of_a_host_are_counted(tmp_path: Path) -> None:
     start = f'docker run -p %d:8000 image bash -c "{TWO}"\n'
     scenario, _ = read(tmp_path, start % 1 + start % 2)
