@@ -14,6 +14,8 @@ GAP: Final = 8.0
 TEXT: Final = 12.0
 CHARACTER: Final = 6.6
 """Of a small text, on average."""
+LEAST_SCALE: Final = 1e-300
+"""Of an axis with ticks beside zero: steps below it are no normal numbers."""
 COLORS: Final = (
     "#3b6fb6", "#d98a2b", "#4f9d69", "#b5534b", "#7d6bb0", "#4ba3a8", "#a8843f", "#8a8f98",
     "#c86fa0", "#6b8f3a", "#2f4b7c", "#e0b04c", "#90604a", "#5f9ea0", "#b08bc9", "#c2513f",
@@ -216,6 +218,8 @@ def _ticks(most: float) -> list[float]:
     >>> _ticks(1.07), _ticks(82.0)
     ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [0.0, 20.0, 40.0, 60.0, 80.0])
     """
+    if most < LEAST_SCALE:
+        return [0.0]
     step = 1.0
     while step > most / 4.0:
         step /= 10.0

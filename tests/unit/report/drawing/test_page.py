@@ -9,7 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from silicast.app.cli import main
@@ -107,6 +107,7 @@ def test_every_drawing_is_well_formed(rows: list[tuple[str, list[tuple[str, floa
 
 
 @given(SIZES, SIZES, SIZES)
+@example(0.0, 0.0, 5e-324)
 def test_points_and_intervals_are_well_formed(a: float, b: float, c: float) -> None:
     low, middle, high = sorted((a, b, c))
     ElementTree.fromstring(interval(middle, low, high, high))
