@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from lab.fitting import write
 from lab.scorecard.suite import data_folder
 from lab.scorecard.suites.mlenergy import runs
 
@@ -73,7 +74,7 @@ def main(out: str | None = None) -> None:
         }  # fmt: skip
     print(json.dumps(table, indent=1))
     if out is not None:
-        Path(out).write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
+        write(Path(out), table)
 
 
 if __name__ == "__main__":

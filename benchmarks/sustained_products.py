@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lab.fitting import write
 from lab.scorecard.suite import data_folder
 from silicast.scenario.decode import decode
 from silicast.scenario.run import run
@@ -38,11 +39,11 @@ def campaigns(system: str) -> dict[Sizes, tuple[list[float], list[float]]]:
     table = table.filter(pc.equal(table.column("gemm_dtype"), "bfloat16"))
     for name, least in LEAST.items():
         table = table.filter(pc.greater_equal(table.column(name), least))
-    found: dict[Sizes, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
+    times: dict[Sizes, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
     for row in table.to_pylist():
         kind = 0 if row["power_w"] else 1
-        found[row["m"], row["n"], row["k"]][kind].append(row["latency_us"])
-    return {sizes: both for sizes, both in sorted(found.items()) if all(both)}
+        times[row["m"], row["n"], row["k"]][kind].append(row["latency_us"])
+    return {sizes: both for sizes, both in sorted(times.items()) if all(both)}
 
 
 def predicted_us(device: str, sizes: Sizes) -> float:
@@ -76,7 +77,7 @@ def main() -> None:
             for band in BANDS_US
             if bands[band]
         }
-    Path(sys.argv[1]).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write(Path(sys.argv[1]), result)
     print(json.dumps(result, indent=1))
 
 

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from lab.fit_training_host import without_negatives
+from lab.fitting import write
 from lab.scorecard.suite import data_folder
 from lab.scorecard.suites.training import cases
 from silicast.composition.engines.engine_lowering import COLLECTIVES
@@ -105,7 +106,7 @@ def main() -> None:
             for name, values in errors.items()
         },
     }
-    Path(sys.argv[1]).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write(Path(sys.argv[1]), result)
     print(json.dumps(result, indent=1))
 
 

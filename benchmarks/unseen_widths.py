@@ -40,7 +40,7 @@ from lab.fit_unseen import (
     unmeasured_cells,
     widths,
 )
-from lab.fitting import Constants
+from lab.fitting import Constants, write
 from lab.scorecard.suite import data_folder
 from silicast.core.prediction import Z90
 
@@ -153,7 +153,7 @@ def main(out: str | None = None) -> None:
         }  # fmt: skip
     print(json.dumps(table, indent=1))
     if out is not None:
-        Path(out).write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
+        write(Path(out), table)
 
 
 if __name__ == "__main__":
