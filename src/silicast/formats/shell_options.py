@@ -15,7 +15,7 @@ _SHORT = {"-N": "--nodes", "-n": "--ntasks", "-np": "--ntasks"}
 _SLURM = "#SBATCH"
 _LONGEST_LINE = 1000
 _SHELLS = frozenset(("bash", "sh", "dash", "ksh", "zsh"))
-_SHELL = re.compile(r"(?:/[\w/]*bin/)?(?:bash|sh|dash|ksh|zsh)")
+_SHELL = re.compile(rf"(?:/[\w/]*bin/)?(?:{'|'.join(sorted(_SHELLS))})")
 _REMOTE = {"ssh": "BbcDEeFIiJLlmOopQRSWw", "pdsh": "wxlutfgR", "clush": "wxlutfgoX"}
 """Programs that run a shell on other machines -> letters of their options that take a value."""
 _CONTAINERS = frozenset(("docker", "podman", "nerdctl", "kubectl"))
