@@ -22,6 +22,7 @@ from silicast.accelerator.timeloop.components import Component, built, read_tree
 from silicast.accelerator.timeloop.nests import MappingReader
 from silicast.accelerator.timeloop.nodes import TAG, has_nodes, processed
 from silicast.accelerator.timeloop.rules import SECTIONS, ConstraintReader
+from silicast.accelerator.timeloop.targets import Targets
 from silicast.accelerator.timeloop.sparsity import eliminated, read_densities
 from silicast.core.errors import SilicastError, errors_located
 from silicast.formats.fields import Fields
@@ -204,8 +205,8 @@ def read_description(
     energies = read_energies(ert) if ert else {}
     architecture = built(tree, energies, read_areas(art) if art else {})
     components = {each.name: each for each in tree.components}
-    reader = ConstraintReader(einsum, architecture, components, file)
-    remaining, constraints = reader.read(content)
+    targets = Targets(einsum, architecture, components, file)
+    remaining, constraints = ConstraintReader(targets).read(content)
     densities = read_densities(problem.table("instance"), einsum) if problem.values else {}
     unused = [key for key in content.names() if key not in _READ | _OF_OTHERS]
     return Description(
@@ -224,6 +225,8 @@ def read_mapping(path: Path, description: Description) -> LoopNest:
     Raises:
         SilicastError: it cannot be read, or does not belong to the description.
     """
-    return MappingReader(
+    targets = Targets(
         description.einsum, description.architecture, description.components, str(path)
-    ).read(Fields({"": read_yaml(path)}, file=str(path)).table("", needed=True))
+    )
+    content = Fields({"": read_yaml(path)}, file=str(path)).table("", needed=True)
+    return MappingReader(targets).read(content)

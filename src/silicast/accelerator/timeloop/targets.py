@@ -60,6 +60,7 @@ class Targets:
         file: str,
     ) -> None:
         self.einsum = einsum
+        self.architecture = architecture
         self.file = file
         self.components: dict[str, MemoryTargets] = {}
         self.outermost = architecture.nodes[0].name
@@ -133,21 +134,15 @@ class EntryReader(Generic[L]):
     """Reads entries of a file about one einsum on an architecture.
 
     Args:
-        components: of the architecture, by name.
+        targets: the components that entries may be about.
 
     Attributes:
         loops: what an entry says of them, by target and type.
     """
 
-    def __init__(
-        self,
-        einsum: Einsum,
-        architecture: Architecture,
-        components: Mapping[str, Component],
-        file: str,
-    ) -> None:
-        self.einsum = einsum
-        self.architecture = architecture
-        self.targets = Targets(einsum, architecture, components, file)
-        self.file = file
+    def __init__(self, targets: Targets) -> None:
+        self.targets = targets
+        self.einsum = targets.einsum
+        self.architecture = targets.architecture
+        self.file = targets.file
         self.loops: dict[tuple[str, str], L] = {}

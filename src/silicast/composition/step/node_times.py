@@ -116,8 +116,8 @@ def rows_summed(table: F64) -> F64:
     if not len(table):
         return np.zeros(table.shape[1])
     if table.shape[1] <= FEW_COLUMNS:
-        rows_summed: F64 = np.cumsum(table, axis=0)[-1]
-        return rows_summed
+        last: F64 = np.cumsum(table, axis=0)[-1]
+        return last
     total: F64 = table[0].copy()
     for row in table[1:]:
         total += row

@@ -496,9 +496,9 @@ def longer(times: KernelTimes, factor: float) -> KernelTimes:
     left: Any = 1.0
     for weight in (times.calibrated, times.scaled):
         left = left if weight is None else np.minimum(left, 1.0 - weight)
-    longer = exp_fixed(left * math.log(factor))
+    applied = exp_fixed(left * math.log(factor))
     estimate_s, p05_s, p95_s = (
-        each * longer for each in (times.estimate_s, times.p05_s, times.p95_s)
+        seconds * applied for seconds in (times.estimate_s, times.p05_s, times.p95_s)
     )
     return structs.replace(times, estimate_s=estimate_s, p05_s=p05_s, p95_s=p95_s)
 

@@ -111,8 +111,8 @@ class WeightedStates:
     @cached_property
     def typical_tiers(self) -> I64:
         """Tiers of the nodes of each sum in its typical state, shape (sums, nodes)."""
-        typical_tiers: I64 = self._tiers[np.arange(len(self._times)), :, self.typical]
-        return typical_tiers
+        tiers: I64 = self._tiers[np.arange(len(self._times)), :, self.typical]
+        return tiers
 
     @cached_property
     def tier_seconds(self) -> list[dict[Tier, float]]:

@@ -154,8 +154,9 @@ def _parts_s(chunk: ProgramPass, graph: Graph, bandwidth: float) -> list[float]:
         if node.op.family == "moe":
             seconds_in[FUSED_ACTIVATION] += node.count * activation_bytes(node.op) / bandwidth
             calls_in[FUSED_ACTIVATION] += node.count
-    each = float(chunk.times.launches_s.sum()) / every
-    return [*seconds_in.values(), each * inside, *(each * count for count in calls_in.values())]
+    launch_s = float(chunk.times.launches_s.sum()) / every
+    launches_s = (launch_s * count for count in calls_in.values())
+    return [*seconds_in.values(), launch_s * inside, *launches_s]
 
 
 _LAST = ("head", PREDICTING)
