@@ -22,8 +22,8 @@ from silicast.accelerator.timeloop.components import Component, built, read_tree
 from silicast.accelerator.timeloop.nests import MappingReader
 from silicast.accelerator.timeloop.nodes import TAG, has_nodes, processed
 from silicast.accelerator.timeloop.rules import SECTIONS, ConstraintReader
-from silicast.accelerator.timeloop.targets import Targets
 from silicast.accelerator.timeloop.sparsity import eliminated, read_densities
+from silicast.accelerator.timeloop.targets import Targets
 from silicast.core.errors import SilicastError, errors_located
 from silicast.formats.fields import Fields
 from silicast.formats.yaml_file import read_yaml
