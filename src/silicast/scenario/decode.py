@@ -62,8 +62,8 @@ def with_calibrations(tree: Tree, files: Iterable[Path]) -> Tree:
     given = [str(path.absolute()) for path in files]
     if not given or not isinstance(tree, dict):
         return tree
-    current = tree.get("calibration") or []
-    return {**tree, "calibration": [*(current if isinstance(current, list) else [current]), *given]}
+    stated = tree.get("calibration") or []
+    return {**tree, "calibration": [*(stated if isinstance(stated, list) else [stated]), *given]}
 
 
 def load(path: Path) -> Scenario:

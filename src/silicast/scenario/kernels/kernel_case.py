@@ -54,10 +54,10 @@ def _all_ops() -> dict[str, OpSpec]:
     for module in pkgutil.iter_modules(package.__path__):
         if module.name.startswith("_"):
             continue
-        current = importlib.import_module(f"{package.__name__}.{module.name}").OPS
-        if twice := ops.keys() & current.keys():
+        module_ops = importlib.import_module(f"{package.__name__}.{module.name}").OPS
+        if twice := ops.keys() & module_ops.keys():
             raise ValueError(f"two files take {', '.join(sorted(twice))}")
-        ops |= current
+        ops |= module_ops
     return ops
 
 
@@ -252,8 +252,8 @@ class _KernelTableReader:
         return dtype_name(self.spec.dtype_names.get(value.strip().casefold(), value), name)
 
     def _default_dtype(self) -> str:
-        current = self.table.get(self.spec.main_dtype) if self.spec.main_dtype else None
-        return str(current) if current else self.spec.default_dtype
+        dtype = self.table.get(self.spec.main_dtype) if self.spec.main_dtype else None
+        return str(dtype) if dtype else self.spec.default_dtype
 
 
 def _unknown(name: str, value: str, known: tuple[str, ...]) -> SilicastError:

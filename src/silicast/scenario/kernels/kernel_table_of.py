@@ -156,8 +156,8 @@ def _experts(parts: _Parts) -> None:
         (name,) = parts.flags
         del parts.flags[name]
         _, histogram, shares = name.partition("histogram:")
-        current = [float(share) for share in shares.split(",")] if histogram else name
-        parts.columns["distribution"] = current
+        distribution = [float(share) for share in shares.split(",")] if histogram else name
+        parts.columns["distribution"] = distribution
 
 
 def _product(parts: _Parts) -> None:

@@ -121,8 +121,8 @@ def _deployed(scenario: Scenario) -> tuple[Mapping[str, Deployed], int]:
     count = scenario.raw.parallel.dp or 1
     parallel = msgspec.structs.replace(scenario.raw.parallel, dp=None)
     raw = msgspec.structs.replace(scenario.raw, parallel=parallel)
-    deployment, remark = deployment_of(msgspec.structs.replace(scenario, raw=raw))
-    return {"": Deployed(deployment, count, "", tuple(remark))}, count
+    deployment, warnings = deployment_of(msgspec.structs.replace(scenario, raw=raw))
+    return {"": Deployed(deployment, count, "", tuple(warnings))}, count
 
 
 def _bare(scenario: Scenario) -> Scenario:
@@ -189,8 +189,8 @@ def _launched(pool: ReplicaPool) -> str:
 
 
 def _spec(pool: Deployed, expected: Expected) -> ReplicaSpec:
-    current = replace(expected, clients=-(-expected.clients // pool.count))
-    return replace(replica_spec(pool.deployment, current), role=cast("Role", pool.role))
+    per_replica = replace(expected, clients=-(-expected.clients // pool.count))
+    return replace(replica_spec(pool.deployment, per_replica), role=cast("Role", pool.role))
 
 
 def _with_tiers(spec: ReplicaSpec, scenario: Scenario, name: str) -> ReplicaSpec:
@@ -287,11 +287,11 @@ def stated_kind(link: PoolLinkTable, cluster: Cluster, field: str) -> tuple[floa
                 known.canonical(link.kind),
             )
         if link.bandwidth_gb_per_s is None:
-            current = [inside.name] if inside is not None else []
+            inside_names = [inside.name] if inside is not None else []
             raise unknown_name(
                 f"no link or network {shown(link.kind)}",
                 field,
-                f"{near(link.kind, [*current, *known.names])}; or state bandwidth_gb_per_s",
+                f"{near(link.kind, [*inside_names, *known.names])}; or state bandwidth_gb_per_s",
             )
     return network.bandwidth_bytes_per_s, network.latency_s, network.name
 

@@ -165,12 +165,12 @@ def _read(scenario: Scenario, work: GraphWorkload) -> tuple[Graph, str]:
     try:
         if path.suffix.casefold() == OP_GRAPH:
             file = read_graph_file(path)
-            remark = (
+            remarks = (
                 each.remark(name, given[name])
                 for name, each in file.open_sizes.items()
                 if name in given
             )
-            return graph_of_file(file, path.stem, given), "; ".join(x for x in remark if x)
+            return graph_of_file(file, path.stem, given), "; ".join(x for x in remarks if x)
         return read_program(path, given, training=work.mode == "training"), ""
     except SilicastError as error:
         inside = "" if error.field in ("", "graph") else f":{error.field}"
@@ -198,8 +198,8 @@ def _trained(graph: Graph, optimizer: str | None) -> tuple[Graph, tuple[int, int
     if optimizer is None or not weights:
         return graph, (weights, 0)
     rule, dtype = update_rule(optimizer), format_of_weights(graph)
-    remaining = weights * 8 // int(BITS[dtype]) * optimizer_bytes(rule, dtype)
-    return with_update(graph, rule), (weights, remaining)
+    optimizer_state_bytes = weights * 8 // int(BITS[dtype]) * optimizer_bytes(rule, dtype)
+    return with_update(graph, rule), (weights, optimizer_state_bytes)
 
 
 SAME_RULE: Mapping[str, str] = {

@@ -154,8 +154,10 @@ class _Autoscaled:
         metrics: dict[str, Quantity] = {}
         for index, model in enumerate(self._models):
             prefix = f"{model.name}." if model.name else ""
-            current = _metrics(best, index, model) | _still(statics[index], least[index], model)
-            metrics |= {f"{prefix}{name}": value for name, value in current.items()}
+            model_metrics = _metrics(best, index, model) | _still(
+                statics[index], least[index], model
+            )
+            metrics |= {f"{prefix}{name}": value for name, value in model_metrics.items()}
         reply = self._simulated[0][0].answer(statistics_ms, self._remarks(best))
         reply.why["fleet"] = {
             "policy": best.policy.name,

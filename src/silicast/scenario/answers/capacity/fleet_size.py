@@ -69,23 +69,23 @@ class FleetSize:
         return [[dict(zip(names, counts, strict=True)), met] for counts, met in tried]
 
     def metrics(
-        self, current: Fleet, slow: Sequence[ReplicaSpec], quick: Sequence[ReplicaSpec]
+        self, smallest: Fleet, slow: Sequence[ReplicaSpec], quick: Sequence[ReplicaSpec]
     ) -> dict[str, Quantity]:
         """Devices and their cost; a slow machine needs as many and more, a quick one no more.
 
         Args:
-            current: that carries the traffic; slow, quick: its replicas at another pace.
+            smallest: the fleet that carries the traffic; slow, quick: its replicas at another pace.
         """
-        fleets = [current]
+        fleets = [smallest]
         for specs, more in ((slow, True), (quick, False)):
             tries = []
-            for pool in current.pools:
+            for pool in smallest.pools:
                 near = range(pool.count, 4 * pool.count + 5) if more else range(1, pool.count + 1)
                 stated = allowed_counts(self._work.search.vary, pool.name)
                 tries.append([n for n in stated or near if n in near])
-            kinds = [specs[current.replicas_of(pool)[0]] for pool in current.pools]
+            kinds = [specs[smallest.replicas_of(pool)[0]] for pool in smallest.pools]
             counts = self._over(tries, kinds).cheapest() or [each[-1] for each in tries]
-            fleets.append(current.counted(counts))
+            fleets.append(smallest.counted(counts))
         gpus = [float(fleet.gpus) for fleet in fleets]
         metrics = {"gpus": Quantity(gpus[0], min(gpus), max(gpus))}
         costs = [fleet.cost_per_hour for fleet in fleets]

@@ -238,7 +238,7 @@ def pass_of(scenario: Scenario) -> RequestedPass:
 
 def _of_model(scenario: Scenario, work: GraphWorkload) -> RequestedPass:
     deployment, warnings = deployment_of(scenario, options=FRAMEWORK_OPTIONS)
-    framework, remark = framework_of(scenario, deployment.engine)
+    framework, framework_warnings = framework_of(scenario, deployment.engine)
     framework = replace(framework, autocast=_autocast(scenario, deployment))
     trains = work.mode == "training"
     if work.optimizer is not None and not trains:
@@ -255,7 +255,7 @@ def _of_model(scenario: Scenario, work: GraphWorkload) -> RequestedPass:
         )
     return RequestedPass(
         framework_pass,
-        [*remark, *warnings],
+        [*framework_warnings, *warnings],
         deployment.model.name,
         deployment.plan.gpus,
         deployment.precision.label,

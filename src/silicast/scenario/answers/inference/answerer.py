@@ -347,12 +347,12 @@ def parts_of(group: Sequence[Batch], size_of: Callable[[Batch], int]) -> Iterato
     part: list[Batch] = []
     size = 0
     for each in group:
-        current = size_of(each)
-        if part and size + current > MOST_LENGTHS:
+        lengths = size_of(each)
+        if part and size + lengths > MOST_LENGTHS:
             yield part
             part, size = [], 0
         part.append(each)
-        size += current
+        size += lengths
     if part:
         yield part
 
@@ -424,12 +424,12 @@ def batch_deployment(
     deployment, warnings = known[key]
     if deployment.engine.kind != "framework":
         return deployment, None, list(warnings)
-    framework, remark = framework_of(scenario, deployment.engine)
+    framework, framework_warnings = framework_of(scenario, deployment.engine)
     work = scenario.workload
     assert isinstance(work, InferenceWorkload)
     if len(set(lengths_of(work))) > 1:
-        remark.append(f"{deployment.engine.name} pads all prompts to the longest")
-    return deployment, framework, [*remark, *warnings]
+        framework_warnings.append(f"{deployment.engine.name} pads all prompts to the longest")
+    return deployment, framework, [*framework_warnings, *warnings]
 
 
 def _too_long(model: ModelConfig, prompt: int, output: int) -> list[str]:
@@ -438,8 +438,8 @@ def _too_long(model: ModelConfig, prompt: int, output: int) -> list[str]:
     if not 0 < model.max_positions < prompt + out:
         return []
     longest = f"{model.name} is made for at most {model.max_positions}{' together' * bool(out)}"
-    remark = f"{prompt} tokens in and {out} out" if out else f"{prompt} tokens in"
-    return [f"{remark}: {longest}"]
+    tokens = f"{prompt} tokens in and {out} out" if out else f"{prompt} tokens in"
+    return [f"{tokens}: {longest}"]
 
 
 def _answer(

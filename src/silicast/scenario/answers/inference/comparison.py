@@ -303,9 +303,9 @@ def _order(candidate: Candidate, *, each: bool) -> tuple[int, float]:
 
 def _label(device: str, stated: Mapping[str, int], plan: Mapping[str, int], *, named: bool) -> str:
     """The device with what was found for it, and what was stated where plans are compared."""
-    current = {**stated} if named else {}
-    current |= {name: n for name, n in plan.items() if n != 1 and (named or name not in stated)}
-    return " ".join((device, *(f"{name}={degree}" for name, degree in current.items())))
+    degrees = {**stated} if named else {}
+    degrees |= {name: n for name, n in plan.items() if n != 1 and (named or name not in stated)}
+    return " ".join((device, *(f"{name}={degree}" for name, degree in degrees.items())))
 
 
 def _priced(candidate: Candidate, prices: PriceList | None) -> Candidate:

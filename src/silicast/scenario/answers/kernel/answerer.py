@@ -117,8 +117,8 @@ class KernelAnswerer(Answerer):
 def _answers(cases: list[_ResolvedKernel]) -> list[Answer | SilicastError]:
     """Answers of cases of one device."""
     result = _times(cases)
-    remark = _idle_names(cases, result)
-    return [_guarded(*each) for each in zip(cases, result, remark, strict=True)]
+    notes = _idle_names(cases, result)
+    return [_guarded(*each) for each in zip(cases, result, notes, strict=True)]
 
 
 def _times(cases: list[_ResolvedKernel]) -> list[KernelTime | SilicastError]:
@@ -172,9 +172,9 @@ def _is_asked(op: Op, name: str) -> bool:
 
 
 def _without(case: _ResolvedKernel, name: str) -> _ResolvedKernel:
-    current = case.op.variant
-    variant = replace(current, version="") if name == "version" else replace(current, kernel="")
-    return replace(case, op=replace(case.op, variant=variant))
+    variant = case.op.variant
+    without = replace(variant, version="") if name == "version" else replace(variant, kernel="")
+    return replace(case, op=replace(case.op, variant=without))
 
 
 def _guarded(

@@ -173,9 +173,9 @@ def best_plan(
             recomputes,
         )
     )
-    remaining = None
+    resumed = None
     if told.resume is not None:
-        remaining = SearchFile.open(told.resume, search_inputs(scenario, requested))
+        resumed = SearchFile.open(told.resume, search_inputs(scenario, requested))
     deployment = rank.deployment
     usable = deployment.device.dram.capacity_bytes * deployment.engine.memory.usable_fraction
     bits = requested.overlap.gradient_bits
@@ -192,7 +192,7 @@ def best_plan(
         overlap=requested.overlap,
         done=told.searched,
         finalists=finalists,
-        kept=remaining,
+        kept=resumed,
     )
     return answer_of(scenario, _run(requested, match), more=_candidates(match)), match
 

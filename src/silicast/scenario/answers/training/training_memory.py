@@ -100,16 +100,16 @@ def memory_of_many(
     usable = deployment.device.dram.capacity_bytes * deployment.engine.memory.usable_fraction
     states = float((result.weights + result.gradients + result.optimizer)[most])
     where = f"pipeline rank {most}" if plan.pp > 1 else ""
-    remaining = _memory(
+    memory = _memory(
         states, float(result.total[most]) - states, usable, parts, rank.recompute, where
     )
     if rank.offload.any:
         host_gb = (
             int(result.host.max()) * min(deployment.machine.links.gpus_per_node, plan.gpus) / GB
         )
-        remaining = replace(remaining, host_gb=host_gb)
-    if not remaining.advice:
-        return replace(remaining, advice=_host_advice(rank, remaining.host_gb))
+        memory = replace(memory, host_gb=host_gb)
+    if not memory.advice:
+        return replace(memory, advice=_host_advice(rank, memory.host_gb))
     rules = _rules(rank, optimizer, gradient_bits, rank.recompute)
     ways = remedies(
         deployment.model, plan, rank.seq_len, rank.micro_batch, micro_batches, rules, usable
@@ -117,8 +117,8 @@ def memory_of_many(
     if not deployment.device.links.keys() & HOST_LINKS:
         ways = tuple(way for way in ways if not way.startswith(OFFLOAD))
     remark = f"it would fit with {' or '.join(ways)}" if ways else "no single change makes it fit"
-    remark = f"{remaining.advice[0]}; {remark}"
-    return replace(remaining, advice=(remark, *_host_advice(rank, remaining.host_gb)))
+    remark = f"{memory.advice[0]}; {remark}"
+    return replace(memory, advice=(remark, *_host_advice(rank, memory.host_gb)))
 
 
 def _host_advice(rank: Rank, needed_gb: float) -> tuple[str, ...]:

@@ -46,10 +46,10 @@ def training_plan_of(
         )
     gpus = cluster.gpus if cluster is not None else None
     remarks: list[str] = []
-    current, context = 1, ""
+    ulysses_degree, context = 1, ""
     if p.sp is not True and p.sp > 1 and p.sp != p.tp:
-        current, context = p.sp, "all_to_all"
-    cp = p.cp * current
+        ulysses_degree, context = p.sp, "all_to_all"
+    cp = p.cp * ulysses_degree
     unit = p.tp * p.pp * cp
     dp = p.dp or max((gpus or unit) // unit, 1)
     zero = p.zero

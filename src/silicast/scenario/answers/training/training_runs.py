@@ -279,14 +279,24 @@ class PreparedTraining:
             )
         rank, again_share = self._fitting(share)
         many = predict_step(rank, share, self.optimizer, self.overlap)
-        remark = self.warnings
+        warnings = self.warnings
         if 0.0 < again_share < 1.0:
-            remaining = predict_step(again(rank, "none"), share, self.optimizer, self.overlap)
-            many = mixed_step(remaining, many, again_share)
+            without_recompute = predict_step(
+                again(rank, "none"), share, self.optimizer, self.overlap
+            )
+            many = mixed_step(without_recompute, many, again_share)
             if self.recompute is None:
-                remark = (*remark, PARTLY.format(again_share))
+                warnings = (*warnings, PARTLY.format(again_share))
         return TrainingRun(
-            rank, batch, self.optimizer, None, many, self.overlap, remark, again_share, self.loading
+            rank,
+            batch,
+            self.optimizer,
+            None,
+            many,
+            self.overlap,
+            warnings,
+            again_share,
+            self.loading,
         )
 
     @property
@@ -375,7 +385,7 @@ def prepared(scenario: Scenario, work: TrainingWorkload) -> PreparedTraining:
     warnings += of_plan + _checked(deployment, work)
     if scenario.raw.lora is not None and work.task not in WITH_ADAPTERS:
         warnings.append(UNUSED_ADAPTERS.format(work.task))
-    framework, remark = _framework(scenario, deployment)
+    framework, framework_warnings = _framework(scenario, deployment)
     accumulates = work.global_batch > work.micro_batch * plan.dp
     unfused = framework.attention == "math" and deployment.engine.training.dropout
     training = Training(dropout=unfused, accumulates=accumulates)
@@ -397,7 +407,7 @@ def prepared(scenario: Scenario, work: TrainingWorkload) -> PreparedTraining:
         work,
         update_rule(work.optimizer or DEFAULT_OPTIMIZER),
         overlap_of(work, deployment.engine, plan, deployment.model),
-        *_recompute(work, tuple(warnings + remark)),
+        *_recompute(work, tuple(warnings + framework_warnings)),
         of_plan=tuple(of_plan),
         reference=reference,
         lengths=lengths,

@@ -62,7 +62,7 @@ def plan_of(scenario: Scenario) -> TuningPlan:
     existing = None if work.existing is None else scenario.folder / work.existing
     named = engines()[0] if engine is None else engine.name
     device, model = device_of(scenario), model_of(scenario)
-    current = raw.precision or PrecisionTable()
+    precision = raw.precision or PrecisionTable()
     if work.kernel == "gemm":
         if work.routing is not None:
             raise SilicastError(
@@ -72,13 +72,13 @@ def plan_of(scenario: Scenario) -> TuningPlan:
             model,
             device,
             named,
-            dtype=current.recipe or BLOCK_SCALED,
+            dtype=precision.recipe or BLOCK_SCALED,
             tp=(raw.parallel.tp,),
             tokens=work.tokens,
             existing=existing,
         )
     return tune_experts(
-        model, device, named, dtype=current.experts or current.recipe or "",
+        model, device, named, dtype=precision.experts or precision.recipe or "",
         tp=(_experts_degree(raw.parallel),), ep=raw.parallel.ep, tokens=work.tokens,
         existing=existing, compiler=work.compiler, routing=work.routing,
     )  # fmt: skip
