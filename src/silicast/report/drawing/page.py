@@ -162,8 +162,8 @@ def comparison_page(
         parts += _section("Latency against throughput, with 90 % intervals", drawn)
     reasons = [f"{one.label}: {one.reason}" for one in candidates if not one.fits]
     parts += _section("What does not fit", [_list(reasons)] if reasons else [])
-    remark = warnings_of(fitting, today)
-    parts += _section("To know", [_list(remark, "warning")] if remark else [])
+    warnings = warnings_of(fitting, today)
+    parts += _section("To know", [_list(warnings, "warning")] if warnings else [])
     return _page(head, parts)
 
 
@@ -266,8 +266,8 @@ def _without_latencies(answer: Answer) -> Answer:
     metrics = without_tokens(answer["metrics"])
     if not any(f"{name}_mean_ms" in metrics for name in LATENCIES):
         return answer
-    remaining = (*RATES, "power_w", *_OF_EACH)
-    return {**answer, "metrics": {name: metrics[name] for name in remaining if name in metrics}}
+    shown = (*RATES, "power_w", *_OF_EACH)
+    return {**answer, "metrics": {name: metrics[name] for name in shown if name in metrics}}
 
 
 def _metrics(answer: Answer) -> str:

@@ -217,15 +217,15 @@ def _shown(parts: Any, least: float) -> list[Node]:
         return ordered
     if not large:  # all of the parent in one line would say the same again
         return []
-    remaining = {
+    others = {
         "name": f"{len(small)} smaller parts",
         "exposed_ms": sum(float(part["exposed_ms"]) for part in small),
         "share": sum(float(part["share"]) for part in small),
         "hidden_ms": sum(float(part.get("hidden_ms", 0.0)) for part in small),
     }
-    if not remaining["exposed_ms"] and not remaining["hidden_ms"]:
+    if not others["exposed_ms"] and not others["hidden_ms"]:
         return large
-    return [*large, remaining]
+    return [*large, others]
 
 
 def _pipes_shown(pipes: list[Node], least: float) -> list[Node]:

@@ -130,7 +130,7 @@ def sweep_report(scenario: Mapping[str, Any], points: Points) -> RenderableType:
                 str(why.get("algorithm", "")),
             ]
         )
-    remark = dict.fromkeys(line for _, answer in points for line in answer["warnings"])
+    warnings = dict.fromkeys(line for _, answer in points for line in answer["warnings"])
     drawn: list[RenderableType] = (
         [Text(""), TextPlot(lambda width: drawing(points, width))] if len(points) > 1 else []
     )
@@ -142,7 +142,7 @@ def sweep_report(scenario: Mapping[str, Any], points: Points) -> RenderableType:
         *drawn,
         Text(""),
         Text(f"tiers: {tiers}"),
-        *(Text(f"warning: {line}", "yellow") for line in remark),
+        *(Text(f"warning: {line}", "yellow") for line in warnings),
     )
 
 
@@ -230,7 +230,7 @@ def astra_report(
             ratio = times[0] * 1e-3 / float(belief["estimate"])
             row += [shown.value, shown.interval, f"{rounded(ratio)} x"]
         rows.append(row)
-    remark = dict.fromkeys(line for answer in answers.values() for line in answer["warnings"])
+    warnings = dict.fromkeys(line for answer in answers.values() for line in answer["warnings"])
     lines = [
         Text(f"{op} of {npus} NPUs as ASTRA-sim's analytical network has it", "bold"),
         Text(""),
@@ -243,5 +243,5 @@ def astra_report(
         listing(columns, rows),
         Text(""),
         Text(counted),
-        *(Text(f"warning: {line}", "yellow") for line in remark),
+        *(Text(f"warning: {line}", "yellow") for line in warnings),
     )

@@ -233,8 +233,8 @@ def warnings_of(candidates: Sequence[Candidate], today: date) -> list[str]:
     for one in candidates:
         assert isinstance(one.reply, Answer)
         doubt = one.price.doubt(today) if one.price else ""
-        current = [f"its price {doubt}: {one.price.said()}"] if one.price and doubt else []
-        for line in (*one.reply.warnings, *current):
+        doubts = [f"its price {doubt}: {one.price.said()}"] if one.price and doubt else []
+        for line in (*one.reply.warnings, *doubts):
             details.setdefault(line, []).append(one.label)
     return [
         line
@@ -284,9 +284,9 @@ def write_csv(path: Path, candidates: Sequence[Candidate]) -> None:
     named = [f"{name}{end}" for name in metrics for end in ends]
     table.writerow(["case", "device", "plan", "devices", "fits", *named, "currency", "reason"])
     for one, tree in zip(candidates, plain(candidates), strict=True):
-        current: Mapping[str, Belief] = one.reply.metrics if isinstance(one.reply, Answer) else {}
+        beliefs: Mapping[str, Belief] = one.reply.metrics if isinstance(one.reply, Answer) else {}
         values = [
-            getattr(current[name], part) if name in current else ""
+            getattr(beliefs[name], part) if name in beliefs else ""
             for name in metrics
             for part in ("estimate", "p05", "p95")
         ]
