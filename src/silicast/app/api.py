@@ -285,12 +285,12 @@ def refuse_unknown(function: Callable[..., Any], fields: Mapping[str, Any]) -> N
     known = fields_of(RawScenario)
     for name in fields:
         if name not in known:
-            current = [
+            arguments = [
                 one.name
                 for one in signature(function).parameters.values()
                 if one.kind != Parameter.VAR_KEYWORD
             ]
-            hint = near(name, [*current, *known])
+            hint = near(name, [*arguments, *known])
             if hint.startswith("known"):
                 hint = f"see help(silicast.{function.__name__})"
             raise unknown_name(f"unknown argument {name!r:.80}", name[:80], hint)

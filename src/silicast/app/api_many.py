@@ -240,8 +240,8 @@ class Table(Sequence[Row]):
     def __repr__(self) -> str:
         answered = sum(row.predicted is not None for row in self.rows)
         missed = next((row for row in self.rows if row.predicted is None), None)
-        remark = () if missed is None else (missed.label, missed.reason)
-        why = f"; {': '.join(filter(None, remark))}" if remark else ""
+        cause = () if missed is None else (missed.label, missed.reason)
+        why = f"; {': '.join(filter(None, cause))}" if cause else ""
         return f"Table({len(self.rows)} rows, {answered} answered{why})"
 
     def to_dict(self) -> list[dict[str, Any]]:

@@ -255,9 +255,9 @@ def _failed(what: str, error: Exception) -> SilicastError:
     where = line_of(error, not_in=("/silicast/", "site-packages", "<frozen", "/importlib/"))
     if known := import_failure(error):
         return known.located(known.field, where or known.file)
-    remark = (str(error).strip().splitlines() or [""])[0][:200]
+    message = (str(error).strip().splitlines() or [""])[0][:200]
     return SilicastError(
-        f"{what} raised {type(error).__name__}: {remark}",
+        f"{what} raised {type(error).__name__}: {message}",
         field="program",
         file=where,
         hint=f"{RETURNS}; --weights makes real tensors where it needs their values",

@@ -160,7 +160,7 @@ def _make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
-        remark = error.strerror if isinstance(error, OSError) else str(error)
+        reason = error.strerror if isinstance(error, OSError) else str(error)
         raise SilicastError(
-            f"cannot make this folder: {remark}", kind="io", file=str(path)
+            f"cannot make this folder: {reason}", kind="io", file=str(path)
         ) from None
