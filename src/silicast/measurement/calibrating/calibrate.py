@@ -218,15 +218,15 @@ def _checked(
     """Credible rows, and why times of runs are not used."""
 
     def of_device(rows: Iterable[DatasetRow[T]]) -> list[DatasetRow[T]]:
-        remaining = []
+        on_device = []
         for each in rows:
             if each.is_measured_on(device):
-                remaining.append(each)
+                on_device.append(each)
             else:
                 rejected.add(
                     f"are of another device ({each.device[0][:40]})", each.number, each.file
                 )
-        return remaining
+        return on_device
 
     kernels = checked_kernels(dataset, device, named, rejected)
     hosts = checked_hosts(of_device(dataset.hosts), named, rejected)

@@ -84,13 +84,13 @@ def checked_kernels(
             understood.append(_measured(each, device, named))
         except SilicastError as error:
             rejected.add(error.message, each.number, each.file)
-    remaining: dict[Group, list[MeasuredKernel]] = {}
+    rows_by_group: dict[Group, list[MeasuredKernel]] = {}
     for rows in _batches(understood):
         op = rows[0].op
         good = _credible(implementation_of(op, device), rows, device, rejected)
         if good:
-            remaining.setdefault((op.family, op.variant.dtype), []).extend(good)
-    return dict(sorted(remaining.items()))
+            rows_by_group.setdefault((op.family, op.variant.dtype), []).extend(good)
+    return dict(sorted(rows_by_group.items()))
 
 
 def fit_kernels(
@@ -122,14 +122,14 @@ def _without_copies(
     rows: Sequence[DatasetRow[TableKernel]], rejected: RejectedRows
 ) -> list[DatasetRow[TableKernel]]:
     """Rows without exact copies; repeats differ in their time or in a column that numbers them."""
-    remaining: dict[str, DatasetRow[TableKernel]] = {}
+    unique: dict[str, DatasetRow[TableKernel]] = {}
     for each in rows:
         key = content_hash(sorted((name, str(value)) for name, value in each.row.values.items()))
-        if remaining.setdefault(key, each) is not each:
+        if unique.setdefault(key, each) is not each:
             rejected.add(
                 "are copies of other rows: number repeats in a column `run`", each.number, each.file
             )
-    return list(remaining.values())
+    return list(unique.values())
 
 
 def _measured(each: DatasetRow[TableKernel], device: Device, named: str) -> MeasuredKernel:
@@ -187,7 +187,7 @@ def _credible(
         every.setdefault(row.op, []).append(row.seconds)
         if ok:
             usual.setdefault(row.op, []).append(row.seconds)
-    remaining: list[MeasuredKernel] = []
+    credible: list[MeasuredKernel] = []
     for row, bound, ratio, ok in zip(
         rows, times.bound_s.tolist(), ratios.tolist(), plausible.tolist(), strict=True
     ):
@@ -204,12 +204,12 @@ def _credible(
         elif middle and not 1.0 / STRAY < ratio / middle < STRAY:
             reason, outlier = OUTLIER, True
         else:
-            remaining.append(row)
+            credible.append(row)
             continue
         rejected.add(reason, row.case.number, row.case.file)
         if outlier and row.seconds >= TOO_FAST * bound and _repeatable(row, every[row.op]):
-            remaining.append(replace(row, stray=True))
-    return remaining
+            credible.append(replace(row, stray=True))
+    return credible
 
 
 def _repeatable(row: MeasuredKernel, seconds: Sequence[float]) -> bool:
@@ -258,17 +258,17 @@ def checked_hosts(
     Args:
         named: the device as scenarios name it.
     """
-    remaining = []
+    cases = []
     for each in rows:
         if each.row.quantity not in NAMES:
             reason = f"are host times of no known quantity ({each.row.quantity[:40]})"
         elif each.row.value_us >= SLOWEST_US:
             reason = "are host times of a second or more: another unit?"
         else:
-            remaining.append(host_case(each, named))
+            cases.append(host_case(each, named))
             continue
         rejected.add(reason, each.number, each.file)
-    return remaining
+    return cases
 
 
 def fit_hosts(cases: Sequence[Case], device: Device) -> list[HostConstant]:

@@ -87,9 +87,11 @@ class ServedEstimates:
         served = prepared(decode(tree, folder=case.folder)).served
         if len(self._prices) >= REMEMBERED:
             self._prices.clear()
-        current = served.fleet.specs
-        prices = self._prices.setdefault(key, [spec.prices for spec in current])
-        specs = [replace(spec, prices=known) for spec, known in zip(current, prices, strict=True)]
+        served_specs = served.fleet.specs
+        prices = self._prices.setdefault(key, [spec.prices for spec in served_specs])
+        specs = [
+            replace(spec, prices=known) for spec, known in zip(served_specs, prices, strict=True)
+        ]
         return served.metrics_of(served.simulate(specs))
 
 
@@ -169,11 +171,9 @@ def untold(calibration: Calibration) -> list[str]:
             continue
         engine = find_engine(model.engine)
         known = {each.constant for each in calibration.constants if each.engine == model.engine}
-        remaining = [
-            n for n in (*SERVING, *WORK) if n not in known and constant_us(engine, n) > 0.0
-        ]
-        if remaining:
-            names = ", ".join(remaining)
+        unfitted = [n for n in (*SERVING, *WORK) if n not in known and constant_us(engine, n) > 0.0]
+        if unfitted:
+            names = ", ".join(unfitted)
             untold.append(f"{model.engine}: {names} stay as in the catalog: runs do not tell them")
     return untold
 

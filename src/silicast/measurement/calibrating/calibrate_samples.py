@@ -232,8 +232,8 @@ def _board_blend(paths: Sequence[Path], board: Board) -> tuple[Blended, list[str
     names = [f"{each[0].name} {each[1]} {each[2]}" for each in samples]
     latencies = np.array([each[3] for each in samples])
     try:
-        expected = [latency_on(board, *each[:3], known).ms for each in samples]
-        usual = float(np.median(expected)) if samples else 0.0
+        predicted_ms = [latency_on(board, *each[:3], known).ms for each in samples]
+        usual = float(np.median(predicted_ms)) if samples else 0.0
         check_samples(names, latencies, (usual, usual))
         blend = fit_board(known, board, samples)
     except SilicastError as error:

@@ -81,12 +81,10 @@ def candidates_of(
         count = round(CHOICE * budget_s / QUICK_S * share)
         ranges = bench.ranges(machine)
         if selection.dtypes is not None:
-            remaining = [
-                each for each in ranges.choices.get("dtype", ()) if each in selection.dtypes
-            ]
-            if not remaining:
+            dtypes = [each for each in ranges.choices.get("dtype", ()) if each in selection.dtypes]
+            if not dtypes:
                 continue
-            ranges = replace(ranges, choices={**ranges.choices, "dtype": remaining})
+            ranges = replace(ranges, choices={**ranges.choices, "dtype": dtypes})
         drawn = candidates_from(ranges, min(max(count, CANDIDATES), MOST_CANDIDATES), seed)
         columns += [as_timed(kernel, machine, protocol) for kernel in drawn]
     return columns

@@ -220,9 +220,9 @@ class Result:
             raise source.error(f"has the unit {stated!r}, expected a time", table)
         if stated is not None or mean is None:
             return 1.0 if stated is None else MS_PER[stated]
-        current = number(self._one(path.format(statistic="average"))) or 0.0
-        near = (u for u in (1.0, 1e-3, 1e-6, 1e3) if math.isclose(mean, current * u, rel_tol=0.05))
-        return next(near, 0.0) if current > 0 else 0.0
+        average = number(self._one(path.format(statistic="average"))) or 0.0
+        near = (u for u in (1.0, 1e-3, 1e-6, 1e3) if math.isclose(mean, average * u, rel_tol=0.05))
+        return next(near, 0.0) if average > 0 else 0.0
 
     def _one(self, paths: Paths) -> Any:
         result = self._all(paths)

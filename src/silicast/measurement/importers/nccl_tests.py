@@ -92,8 +92,8 @@ class NcclTests(Importer):
         )
         records = [row for test in tests for row in _records(test, session.id, source, options)]
         read = sum(row.latency_us for row in records if isinstance(row, CollectiveRow))
-        remaining = sum(row.total_us for row in records if isinstance(row, UnreadRow))
-        return FileReading(session, tuple(records), read + remaining, read)
+        unread_us = sum(row.total_us for row in records if isinstance(row, UnreadRow))
+        return FileReading(session, tuple(records), read + unread_us, read)
 
 
 def _tests(source: Source) -> Iterator[_Test]:

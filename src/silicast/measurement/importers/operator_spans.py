@@ -107,11 +107,11 @@ class OperatorSpans:
 
     def own_times(self) -> list[float]:
         """Duration of each span without the spans in it."""
-        current = [span.end - span.start for span in self.spans]
+        own = [span.end - span.start for span in self.spans]
         for span, parent in zip(self.spans, self.parents, strict=True):
             if parent != NOWHERE:
-                current[parent] -= span.end - span.start
-        return current
+                own[parent] -= span.end - span.start
+        return own
 
 
 def _table(call: RecordedCall) -> tuple[Columns | None, str]:

@@ -74,11 +74,11 @@ class MachineMonitor:
         return self
 
     def __exit__(self, *_: object) -> None:
-        start, before, current = self._before
+        start, before, own_before = self._before
         span, busy = self._clock() - start, busy_s(self._root)
         self._load = None
         if before is not None and busy is not None and span >= SHORTEST_S:
-            self._load = round(max(0.0, busy - before - (self._own() - current)) / span, 3)
+            self._load = round(max(0.0, busy - before - (self._own() - own_before)) / span, 3)
 
     def read(self) -> tuple[MachineConditions, list[str]]:
         """Conditions of the last measurement, and flags: "busy", "throttled", "power_capped",

@@ -184,8 +184,8 @@ def _cpuinfo(root: Path, cpu: int) -> dict[str, str]:
     for text in text_of(root / "proc/cpuinfo").split("\n\n"):
         parts = (line.partition(":") for line in text.splitlines())
         blocks.append({key.strip(): value.strip() for key, _, value in parts})
-    current = [block for block in blocks if block.get("processor") == str(cpu)]
-    return (current or [block for block in blocks if block] or [{}])[0]
+    matching = [block for block in blocks if block.get("processor") == str(cpu)]
+    return (matching or [block for block in blocks if block] or [{}])[0]
 
 
 def _place(root: Path, cpu: int) -> tuple[int, int] | None:

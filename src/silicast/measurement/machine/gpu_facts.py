@@ -201,7 +201,7 @@ def draft_gpu(facts: GpuFacts) -> Draft:
             "docs/how-to/add-a-device.md describes how to write its file by hand",
         )
     kin = nearest_relative(facts)
-    current = kin.compute_capability == facts.capability
+    same_capability = kin.compute_capability == facts.capability
     known = (name for name, levels in CAPABILITIES.items() if facts.capability in levels)
     architecture = next(known, "")
     similar = f"as {kin.name}, the most similar device of the catalog"
@@ -212,7 +212,7 @@ def draft_gpu(facts: GpuFacts) -> Draft:
         "compute": f"{REPORTED}: number of multiprocessors",
         PIPES: f"judged from compute capability {facts.capability}: {similar}",
     }
-    unknown = [] if current else [f"{PIPES}.{pipe}" for pipe in core["pipes"]]
+    unknown = [] if same_capability else [f"{PIPES}.{pipe}" for pipe in core["pipes"]]
     table: Table = {
         "name": free_name(facts.name.removeprefix("NVIDIA ")),
         "vendor": "NVIDIA",
@@ -243,7 +243,7 @@ def draft_gpu(facts: GpuFacts) -> Draft:
     blank = [] if power else ["power.cap_w"]
     blank += ["clocks.base_mhz", "links.nvlink"] + ([] if "links" in table else ["links.pcie"])
     notes = [f'The driver calls it "{facts.name}", compute capability {facts.capability}.']
-    if not current:
+    if not same_capability:
         notes.append(f"No device of that capability is known: rates are those of {kin.name}.")
     return Draft(table, tuple(blank), tuple(notes))
 

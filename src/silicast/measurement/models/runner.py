@@ -124,8 +124,8 @@ def measure_models(
     from silicast.workload.front_ends.programs import require_torch
 
     require_torch()
-    current = [each for each in MODES if each != "graph" or machine.kind == "cuda"]
-    wanted = list(modes) if modes is not None else current
+    supported = [each for each in MODES if each != "graph" or machine.kind == "cuda"]
+    wanted = list(modes) if modes is not None else supported
     plan = chosen(machine, names)
     run = _ModelRun(machine, file, dtype or machine.dtypes[0], time.monotonic() + budget_s, tell)
     left = len(plan) * len(wanted)

@@ -204,14 +204,14 @@ def _one_reference(rows: Sequence[DatasetRow[KernelRow]]) -> list[DatasetRow[Ker
     for each in rows:
         if each.row.name == REFERENCE:
             times.setdefault(each.row.session, []).append(each.row.latency_us)
-    remaining: list[DatasetRow[KernelRow]] = []
+    scaled: list[DatasetRow[KernelRow]] = []
     for each in rows:
         if each.row.name != REFERENCE:
-            remaining.append(each)
+            scaled.append(each)
         elif known := times.pop(each.row.session, None):
             row = msgspec.structs.replace(each.row, latency_us=median(known))
-            remaining.append(replace(each, row=row))
-    return remaining
+            scaled.append(replace(each, row=row))
+    return scaled
 
 
 def _as_table(each: DatasetRow[KernelRow]) -> DatasetRow[TableKernel]:

@@ -259,8 +259,8 @@ class _Adviser:
         for name, family in self._families.items():
             best = family.best()
             if best is not None:
-                current, position, share = best
-                one = np.array([current.used[position].one])
+                best_family, position, share = best
+                one = np.array([best_family.used[position].one])
                 candidates.append((name, share, float(usual_cost(one)[0]), position))
         if HOST in self._left and not self._removed.get(HOST):
             candidates.append((HOST, 1.0, HOST_S, 0))
@@ -282,9 +282,9 @@ class _Adviser:
             return "collective", what, used.seconds / self._whole_s
         best = self._families[name].best()
         assert best is not None
-        current = best[0]
-        current.measure(index)
-        used = current.used[index]
+        best_family = best[0]
+        best_family.measure(index)
+        used = best_family.used[index]
         table = table_of(used.op)
         assert table is not None
         return "kernel", table, used.seconds / self._whole_s

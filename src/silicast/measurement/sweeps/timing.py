@@ -166,9 +166,9 @@ class GraphClock(Stopwatch):
 
     def _rounds(self, each_s: float) -> int:
         """Rounds of all calls that a graph needs; after a flush each call runs once."""
-        current = len(self.calls)
-        wanted = math.ceil(REPLAY_S / max(each_s, 1e-9) / current)
-        return 1 if self.flushes else max(1, min(wanted, MOST_CAPTURED // current))
+        count = len(self.calls)
+        wanted = math.ceil(REPLAY_S / max(each_s, 1e-9) / count)
+        return 1 if self.flushes else max(1, min(wanted, MOST_CAPTURED // count))
 
     def _capture(self, rounds: int) -> None:
         torch = self.runtime.torch
@@ -176,14 +176,14 @@ class GraphClock(Stopwatch):
         self._count = rounds * len(self.calls)
         self._graph: Any = None  # frees the memory of the shorter one
         graph = torch.cuda.CUDAGraph()
-        remaining: list[object] = []
+        outputs: list[object] = []
         with capturing(torch, graph):
             for number in range(rounds):
                 for call in self.calls:
                     result = call()
                     if number == 0 and len(self.calls) > 1:
-                        remaining.append(result)  # each call keeps its own result
-        self._graph, self._kept = graph, remaining
+                        outputs.append(result)  # each call keeps its own result
+        self._graph, self._kept = graph, outputs
         self.runtime.synchronize()
 
     def sample(self) -> list[float]:
