@@ -103,9 +103,9 @@ class ServerStart:
 
     def _remedies(self, tokens: int) -> Iterator[str]:
         """The smallest changes with which it starts, one of each kind."""
-        current = self.share or self.deployment.engine.memory.usable_fraction
+        usable_share = self.share or self.deployment.engine.memory.usable_fraction
         for share in SHARES:
-            if self.alone and share > current and replace(self, share=share).holds(tokens):
+            if self.alone and share > usable_share and replace(self, share=share).holds(tokens):
                 yield f"gpu_memory_utilization = {share:g}"
                 break
         fewer = largest(

@@ -161,8 +161,8 @@ def kv_use(
         blocks: of all groups of each replica; ``block_tokens``: tokens of each of them.
     """
     log, size = records.steps_by_column(), np.array(block_tokens)
-    current = size[log["replica"]]
-    spans = (log["end_ns"] - log["start_ns"]) * current
+    tokens_per_block = size[log["replica"]]
+    spans = (log["end_ns"] - log["start_ns"]) * tokens_per_block
     held_ns = float((0.5 * (log["blocks"] + log["blocks_end"]) * spans).sum())
     there, most = np.array(blocks)[log["replica"]], np.maximum(log["blocks"], log["blocks_end"])
     kv_use = {

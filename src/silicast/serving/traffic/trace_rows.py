@@ -189,12 +189,12 @@ class _Trace:
         if row is None:
             raise _BadRowError("row", "is not readable")
         columns = self.columns
-        time, given, remark, blocks, prefix, prefix_len = row
+        time, input_cell, output_cell, blocks, prefix, prefix_len = row
         at = _time_ns(time, columns) if columns.time else 0
         if self.times and at < self.times[-1]:
             raise _BadRowError(columns.time, "is before that of the row above", time)
-        tokens = _tokens(given, columns.input)
-        output = _tokens(remark, columns.output)
+        tokens = _tokens(input_cell, columns.input)
+        output = _tokens(output_cell, columns.output)
         shared = self._blocks(blocks, tokens) if blocks is not None else 0
         if not shared and prefix not in (None, ""):
             self._prefix(str(prefix), prefix_len, tokens)
