@@ -273,8 +273,8 @@ def precision_of(
     """
     table, default_precision = scenario.raw.precision, trained_in or model.default_precision
     default, remarks = _without_bf16(default_precision, device)
-    stated = table is not None and any((table.weights, table.activations, table.recipe))
-    if trained_in is not None and not stated and model.default_precision.label not in PLAIN:
+    is_stated = table is not None and any((table.weights, table.activations, table.recipe))
+    if trained_in is not None and not is_stated and model.default_precision.label not in PLAIN:
         label = model.default_precision.label
         remarks = [*remarks, UNINHERITED.format(default.label, label)]
     if table is None:
@@ -299,13 +299,13 @@ def precision_of(
             group_size=table.group_size,
             experts=canonical("experts"),
             attention=canonical("attention"),
-            default=default_precision if stated else default,
+            default=default_precision if is_stated else default,
         )
     except SilicastError as error:
         raise (error if error.field.startswith("precision.") else error.at("precision")) from None
-    if stated and result.recipe != "bf16":
+    if is_stated and result.recipe != "bf16":
         result, remarks = _without_bf16(result, device)
-    elif stated:
+    elif is_stated:
         remarks = []
     return result, [*remarks, *_other_groups(result, table.group_size)]
 
@@ -321,7 +321,7 @@ def with_file_formats(
     from silicast.workload.models.weight_mix import plain_mix, with_mix
 
     table, scheme = scenario.raw.precision, machine.engine.weight_mix
-    stated = None
+    mix = None
     if table is not None:
         for name in ("activations", "group_size", "experts", "attention"):
             if getattr(table, name) is not None:
@@ -330,13 +330,13 @@ def with_file_formats(
                     field=f"precision.{name}",
                     hint="state precision.weights alone",
                 )
-        stated = table.weights or table.recipe
+        mix = table.weights or table.recipe
     remarks = []
-    as_it_is = not stated and bool(model.default_precision.mix)  # read from such a file
-    if not stated:
-        stated, exact = plain_mix(scheme, model.default_precision)
+    as_it_is = not mix and bool(model.default_precision.mix)  # read from such a file
+    if not mix:
+        mix, exact = plain_mix(scheme, model.default_precision)
         if not exact:
-            remarks.append(NO_MIX.format(model.name, model.default_precision.label, stated))
+            remarks.append(NO_MIX.format(model.name, model.default_precision.label, mix))
     kv_cache = table.kv_cache if table is not None and table.kv_cache else ""
     cache = Precision.from_formats(kv_cache=kv_cache).kv_cache if kv_cache else ""
     if as_it_is:
@@ -345,10 +345,10 @@ def with_file_formats(
         published = model.default_precision
         return model, dataclasses.replace(published, kv_cache=cache or published.kv_cache), []
     if model.default_precision.mix:
-        remarks.append(f"{model.name}: weights in {stated}, not in the formats of its file")
-    mixed = with_mix(model, scheme, stated, cache)
+        remarks.append(f"{model.name}: weights in {mix}, not in the formats of its file")
+    mixed = with_mix(model, scheme, mix, cache)
     beside = (model.encoder_parameters, "its encoder"), (model.mtp_layers, "layers for drafts")
-    left = [what for count, what in beside if count]
+    left = [part for count, part in beside if count]
     if left:
         remarks.append(f"{' and '.join(left)} of {model.name} are in files of their own: left out")
     return mixed, mixed.default_precision, remarks
@@ -379,9 +379,9 @@ def _in_32_bits(scenario: Scenario, model: ModelConfig, machine: Machine) -> lis
     and nobody asked for it.
     """
     table, device = scenario.raw.precision, machine.device
-    stated = table and any(getattr(table, name) for name in ("weights", "activations", "recipe"))
+    is_stated = table and any(getattr(table, name) for name in ("weights", "activations", "recipe"))
     shorter = next((name for name in ("fp16", "bf16") if _computes(device, name)), "")
-    if stated or model.default_precision.recipe != "fp32" or machine.engine.kind != "serving":
+    if is_stated or model.default_precision.recipe != "fp32" or machine.engine.kind != "serving":
         return []
     return [IN_32_BITS.format(model.name, shorter)] if shorter else []
 

@@ -161,17 +161,17 @@ def _recipe_on(device: Device, stated: str | None) -> str:
 def _read(scenario: Scenario, work: GraphWorkload) -> tuple[Graph, str]:
     """A file's program, and what was assumed of it."""
     path = scenario.folder / str(work.graph)
-    given = _sizes(work)
+    sizes = _sizes(work)
     try:
         if path.suffix.casefold() == OP_GRAPH:
             file = read_graph_file(path)
             remarks = (
-                each.remark(name, given[name])
+                each.remark(name, sizes[name])
                 for name, each in file.open_sizes.items()
-                if name in given
+                if name in sizes
             )
-            return graph_of_file(file, path.stem, given), "; ".join(x for x in remarks if x)
-        return read_program(path, given, training=work.mode == "training"), ""
+            return graph_of_file(file, path.stem, sizes), "; ".join(x for x in remarks if x)
+        return read_program(path, sizes, training=work.mode == "training"), ""
     except SilicastError as error:
         inside = "" if error.field in ("", "graph") else f":{error.field}"
         field = f"workload.graph{inside}"

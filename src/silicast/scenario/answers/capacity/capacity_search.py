@@ -253,8 +253,8 @@ class CapacitySearch:
 
     def _most_clients(self, traffic: ServingWorkload) -> int:
         """Clients whose requests fit at once, the longest of each."""
-        one = self._requests(_with(traffic, requests=REQUESTS))
-        return max(users_that_fit(self._fleet.specs, one.longest_tokens), 1)
+        requests = self._requests(_with(traffic, requests=REQUESTS))
+        return max(users_that_fit(self._fleet.specs, requests.longest_tokens), 1)
 
     def _count(self, clients: int) -> int:
         """Requests of a run with clients: as many as `serve` simulates for them."""

@@ -326,8 +326,8 @@ def _priced(candidate: Candidate, prices: PriceList | None) -> Candidate:
         metrics["cost_per_hour"] = Belief(
             *(n * price.per_hour for n in msgspec.structs.astuple(gpus))
         )
-    for what in ("output_tokens", "sequences"):
-        if (rate := metrics.get(f"{what}_per_s")) is not None:
+    for unit in ("output_tokens", "sequences"):
+        if (rate := metrics.get(f"{unit}_per_s")) is not None:
             cost = cost_per_million(rate, count, price.per_hour)
-            metrics[f"cost_per_million_{what}"] = Belief.from_quantity(cost)
+            metrics[f"cost_per_million_{unit}"] = Belief.from_quantity(cost)
     return replace(candidate, reply=msgspec.structs.replace(reply, metrics=metrics), price=price)

@@ -211,11 +211,11 @@ def _recomputes(requested: PreparedTraining) -> tuple[Recompute, ...]:
 
 def _refuse_losses(work: TrainingWorkload) -> None:
     """Raises SilicastError where a search would leave out what a step has beside its passes."""
-    for name, stated in (
+    for name, is_stated in (
         ("task", work.task in ("dpo", "reward", "distillation")),
         ("lengths", work.lengths is not None),
     ):
-        if stated:
+        if is_stated:
             raise unsupported(
                 f"a search of plans does not have {name} of this kind",
                 f"workload.training.{name}",

@@ -97,8 +97,8 @@ def _experts_degree(parallel: ParallelTable) -> int:
 def _times(files: Sequence[TunedFile]) -> dict[str, Quantity]:
     """Sums over files for each number of tokens."""
     sums: dict[str, list[float]] = {}
-    for one in files:
-        for each in one.entries:
+    for file in files:
+        for each in file.entries:
             total = sums.setdefault(f"tokens_{each.tokens}_us", [0.0, 0.0, 0.0])
             for index, value in enumerate((each.estimate_us, each.p05_us, each.p95_us)):
                 total[index] += value
