@@ -273,8 +273,8 @@ def _line(sides: list[tuple[str, int, int, Any]]) -> Any:
 def _side_text(sides: list[tuple[str, int, int, Any]]) -> str:
     parts = []
     for name, size, taken, loops in sides:
-        what = " x ".join(f"{loop.dim} {loop.bound}" for loop in loops) or "one"
-        parts.append(f"{name}: {what}, {taken} of {size}")
+        bounds = " x ".join(f"{loop.dim} {loop.bound}" for loop in loops) or "one"
+        parts.append(f"{name}: {bounds}, {taken} of {size}")
     return "; ".join(parts)
 
 

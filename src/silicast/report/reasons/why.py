@@ -116,7 +116,7 @@ def _rows(
         f"{node['count']:,}" if "count" in node else "",
         percent(float(reached)) if reached is not None else "",
         ceiling(node),
-        _amount(node) if is_pipe else ", ".join(SHORT_WORDS.get(one, one) for one in limits),
+        _amount(node) if is_pipe else ", ".join(SHORT_WORDS.get(limit, limit) for limit in limits),
     ]
     parts = _parts(node, pipes)
     if not parts or (depth <= 0 and parts[0].get("kind") != "pipe"):

@@ -36,8 +36,8 @@ def head_of(scenario: Mapping[str, Any], size: int | None = None) -> str:
     'all_reduce of 1 MiB on 8 x h100, launch eager'
     """
     work = scenario["workload"]
-    what = f"{work['op']} of {bytes_text(size)}" if size else work["op"]
-    words = [f"{what} on {work['gpus']} x {scenario['device']}"]
+    subject = f"{work['op']} of {bytes_text(size)}" if size else work["op"]
+    words = [f"{subject} on {work['gpus']} x {scenario['device']}"]
     named = ("dtype", "implementation", "implementation_version", "launch")
     if work.get("groups", 1) > 1:
         words.append(f"{work['groups']} groups at once")
@@ -63,18 +63,18 @@ def made_of(answer: Answer, replayed: Answer | None) -> list[tuple[str, float]]:
     """
     inner = answer if replayed is None else replayed
     total = float(answer["metrics"]["latency_us"]["estimate"]) * 1e-6
-    items = [
+    parts = [
         (WORDS.get(part["name"], str(part["name"])), float(part["exposed_ms"]) * 1e-3)
         for part in inner["why"].get("parts", ())
     ]
     order = list(WORDS.values())
-    items.sort(key=lambda part: order.index(part[0]) if part[0] in order else len(order))
+    parts.sort(key=lambda part: order.index(part[0]) if part[0] in order else len(order))
     if replayed is not None:
         remainder = total - float(replayed["metrics"]["latency_us"]["estimate"]) * 1e-6
         if remainder <= 0.0:
             return made_of(answer, None)
-        items.append(("launch by the host", remainder))
-    return items
+        parts.append(("launch by the host", remainder))
+    return parts
 
 
 def collective_report(
