@@ -60,10 +60,10 @@ def validate(
 
         result = score_measured(measured, calibration or [], device, keep_flagged=keep_flagged)
         return _show_measured(result, json=json)
-    given = {"calibration": calibration, "device": device, "keep_flagged": keep_flagged}
-    if any(given.values()):
+    options = {"calibration": calibration, "device": device, "keep_flagged": keep_flagged}
+    if any(options.values()):
         raise SilicastError(
-            "goes with --measured", field=next(name for name, value in given.items() if value)
+            "goes with --measured", field=next(name for name, value in options.items() if value)
         )
     files = [name for name in names if name.endswith(".toml")]
     if files and len(files) < len(names):
