@@ -139,13 +139,13 @@ def _measured(each: DatasetRow[TableKernel], device: Device, named: str) -> Meas
         SilicastError: the reason, as :class:`RejectedRows` takes it.
     """
     values = each.row.values
-    stated = [name for name in TIMES if name in values]
-    if len(stated) != 1:
-        raise SilicastError("have several times" if stated else "have no latency_us")
-    time: Any = values[stated[0]]
+    time_columns = [name for name in TIMES if name in values]
+    if len(time_columns) != 1:
+        raise SilicastError("have several times" if time_columns else "have no latency_us")
+    time: Any = values[time_columns[0]]
     number = isinstance(time, (int, float)) and not isinstance(time, bool)
     if not number or not math.isfinite(time) or time <= 0:
-        raise SilicastError(f"have no time above 0 in {stated[0]}")
+        raise SilicastError(f"have no time above 0 in {time_columns[0]}")
     if not each.is_measured_on(device):
         raise SilicastError(f"are of another device ({each.device[0][:40]})")
     columns = {k: v for k, v in values.items() if k not in NOTED and k not in TIMES}
@@ -154,7 +154,7 @@ def _measured(each: DatasetRow[TableKernel], device: Device, named: str) -> Meas
         implementation_of(op, device)
     except SilicastError as error:
         raise SilicastError(f"are not understood: {error}") from None
-    seconds = float(time) * TIMES[stated[0]]
+    seconds = float(time) * TIMES[time_columns[0]]
     case = Case(
         KERNELS, f"{op.family} {op.variant.dtype}",
         {"task": "kernel", "device": named, "kernel": columns}, Path(), "latency_us",
@@ -294,8 +294,8 @@ def constant_of(row: HostRow, device: Device) -> str:
 
 def _canonical(engine: str) -> str:
     """An engine's name in the catalog; its own name if the catalog has none."""
-    known = engine_index()
-    return known.canonical(engine) if engine in known else engine
+    engines = engine_index()
+    return engines.canonical(engine) if engine in engines else engine
 
 
 def _constant(name: str, engine: str, rows: Sequence[HostRow]) -> HostConstant:

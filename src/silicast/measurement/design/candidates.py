@@ -114,17 +114,17 @@ def _benches(families: tuple[str, ...] | None) -> Mapping[str, Bench]:
 def _check_dtypes(
     machine: MeasuredMachine, benches: Mapping[str, Bench], dtypes: tuple[str, ...] | None
 ) -> None:
-    known = {
+    measurable = {
         str(dtype)
         for bench in benches.values()
         for dtype in bench.ranges(machine).choices.get("dtype", ())
     }
     for dtype in dtypes or ():
-        if dtype not in known:
+        if dtype not in measurable:
             raise SilicastError(
                 f"{dtype[:40]!r} cannot be measured on this machine",
                 field="--dtypes",
-                hint=f"one of {', '.join(sorted(known))}",
+                hint=f"one of {', '.join(sorted(measurable))}",
             )
 
 

@@ -206,8 +206,8 @@ def _number(cells: dict[str, str], column: str, source: Source, line: int) -> fl
 
 def _unit(name: str, source: Source, field: str) -> float:
     if name.strip() not in UNITS_US:
-        known = f"expected one of {', '.join(UNITS_US)}"
-        raise source.error(f"has the unit {name!r}", field, known)
+        units = f"expected one of {', '.join(UNITS_US)}"
+        raise source.error(f"has the unit {name!r}", field, units)
     return UNITS_US[name.strip()]
 
 

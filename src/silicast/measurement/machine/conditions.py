@@ -156,14 +156,14 @@ def core_mhz(root: Path = Path("/")) -> float | None:
     clocks = [float(text) * 1e-3 for path in files if (text := text_of(path)).isdigit()]
     if not clocks:
         lines = text_of(root / "proc/cpuinfo").splitlines()
-        stated = [line.partition(":")[2] for line in lines if line.startswith("cpu MHz")]
+        clock_texts = [line.partition(":")[2] for line in lines if line.startswith("cpu MHz")]
         with suppress(ValueError):
-            clocks = [float(each) for each in stated]
+            clocks = [float(each) for each in clock_texts]
     return round(sum(clocks) / len(clocks), 1) if clocks else None
 
 
 def temperature_c(root: Path = Path("/")) -> float | None:
     """The hottest of the machine's thermal zones."""
     zones = root.joinpath("sys/class/thermal").glob("thermal_zone*/temp")
-    items = [int(text) * 1e-3 for path in zones if (text := text_of(path)).lstrip("-").isdigit()]
-    return max(items, default=None)
+    celsius = [int(text) * 1e-3 for path in zones if (text := text_of(path)).lstrip("-").isdigit()]
+    return max(celsius, default=None)

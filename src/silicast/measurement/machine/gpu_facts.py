@@ -86,20 +86,20 @@ class GpuFacts:
 
     def notes(self) -> tuple[str, ...]:
         """What about its state makes times doubtful or unusual."""
-        items = []
+        notes = []
         if self.others:
-            items.append(f"other processes compute on it: {', '.join(self.others)}")
+            notes.append(f"other processes compute on it: {', '.join(self.others)}")
         used = self.memory_bytes - self.free_bytes
         if self.free_bytes and not self.others and used > 0.05 * self.memory_bytes + (1 << 30):
-            items.append(f"{used / 1e9:.1f} GB of its memory are in use by invisible processes")
+            notes.append(f"{used / 1e9:.1f} GB of its memory are in use by invisible processes")
         if self.set_mhz is not None:
-            items.append(f"its application clock is set to {self.set_mhz:.0f} MHz")
+            notes.append(f"its application clock is set to {self.set_mhz:.0f} MHz")
         power, default = self.power_w, self.default_power_w
         if power is not None and default is not None and abs(power - default) > 1.0:
-            items.append(f"its power limit is set to {power:.0f} W, the board's is {default:.0f} W")
+            notes.append(f"its power limit is set to {power:.0f} W, the board's is {default:.0f} W")
         if self.mig:
-            items.append("it is partitioned (MIG): only one part of it is measured")
-        return tuple(items)
+            notes.append("it is partitioned (MIG): only one part of it is measured")
+        return tuple(notes)
 
 
 def read_gpu(index: int = 0) -> GpuFacts:
@@ -202,8 +202,8 @@ def draft_gpu(facts: GpuFacts) -> Draft:
         )
     kin = nearest_relative(facts)
     same_capability = kin.compute_capability == facts.capability
-    known = (name for name, levels in CAPABILITIES.items() if facts.capability in levels)
-    architecture = next(known, "")
+    architectures = (name for name, levels in CAPABILITIES.items() if facts.capability in levels)
+    architecture = next(architectures, "")
     similar = f"as {kin.name}, the most similar device of the catalog"
     core: Table = msgspec.to_builtins(tabulate(kin))["compute"]
     while core.get("children"):

@@ -224,8 +224,10 @@ class _ModelRun:
     def host(self) -> None:
         """On a CPU, measures the time of Python between two operations."""
         hosts = self.file.before.hosts
-        known = any(row.session == self.session and row.quantity == "between" for row in hosts)
-        if self.machine.kind != "cpu" or known:
+        is_measured = any(
+            row.session == self.session and row.quantity == "between" for row in hosts
+        )
+        if self.machine.kind != "cpu" or is_measured:
             return
         result = python_overhead()
         spread = RepeatSpread(result.p05_us, result.p95_us, result.repeats)

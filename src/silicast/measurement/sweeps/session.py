@@ -97,8 +97,8 @@ class SessionProgress:
     def __str__(self) -> str:
         passed = min(self.clock() - self.started_s, self.budget_s)
         failed = f", {self.failed} failed" if self.failed else ""
-        what = f"{self.phase} {self.op}".strip()
-        return f"{shown(passed)} of {shown(self.budget_s)}: {self.rows} rows{failed}; {what}"
+        running = f"{self.phase} {self.op}".strip()
+        return f"{shown(passed)} of {shown(self.budget_s)}: {self.rows} rows{failed}; {running}"
 
 
 @final
@@ -182,7 +182,7 @@ class MeasuringSession:
         if any(row.session == session for row in before.kernels):
             return
         failed = given_up(row for row in before.failed if row.session == session)
-        known = {
+        done = {
             _subject(row)
             for kind in (before.hosts, before.collectives, failed)
             for row in kind
@@ -190,7 +190,7 @@ class MeasuringSession:
         }
         end = self.clock() + ONCE_SHARE * self.budget_s
         for row in rows():
-            if _subject(row) not in known:
+            if _subject(row) not in done:
                 self._append(msgspec.structs.replace(row, session=session, at=row.at or utc_now()))
             if self.clock() > end:
                 return
