@@ -88,7 +88,7 @@ class ServerStart:
         missing = (needed - memory.cache) / GIB
         parts = memory.parts
         taken = ", ".join(f"{words} {parts[n]:.2f}" for n, words in _WORDS.items() if n in parts)
-        what = f"a KV cache of {tokens} tokens (max_model_len)" if tokens else "a KV cache"
+        subject = f"a KV cache of {tokens} tokens (max_model_len)" if tokens else "a KV cache"
         remedies = list(self._remedies(tokens)) or weights_on_host(
             deployment, lambda other: replace(self, deployment=other).holds(tokens)
         )
@@ -96,7 +96,7 @@ class ServerStart:
         raise SilicastError(
             f"{deployment.engine.name} does not start with {deployment.model.name} on "
             f"{deployment.plan.gpus} x {deployment.device.name}: {missing:.2f} GiB a device are "
-            f"missing for {what}; it may fill {parts['usable']:.2f} GiB: {taken}",
+            f"missing for {subject}; it may fill {parts['usable']:.2f} GiB: {taken}",
             field="parallel",
             hint=hint or "more or larger devices, or a smaller format of the weights",
         )

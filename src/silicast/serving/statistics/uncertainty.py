@@ -84,9 +84,11 @@ class PaceError:
 
     def along(self, kind: Kind) -> float:
         """Log pace of a kind where all steps together are one sd slow."""
-        total, own = self.total, self.kinds[kind]
-        shared = math.fsum(x * total.loadings.get(name, 0.0) for name, x in own.loadings.items())
-        both = shared + self.weights[kind] * own.independent**2
+        total, kind_factors = self.total, self.kinds[kind]
+        shared = math.fsum(
+            x * total.loadings.get(name, 0.0) for name, x in kind_factors.loadings.items()
+        )
+        both = shared + self.weights[kind] * kind_factors.independent**2
         return both / total.log_sd if total.log_sd > 0.0 else 0.0
 
     def pace(self, deviations: float) -> Pace:
@@ -240,9 +242,11 @@ def intervals(
         if waits_for_answers(records) and spent > 0.0:  # what a request waits for stretches too
             shares = {kind: each * (1.0 - host) / spent for kind, each in shares.items()}
         factors, moved = error.factors(shares), error.of_host(host)
-        known = math.fsum(share * error.along(kind) for kind, share in shares.items() if share)
+        systematic = math.fsum(share * error.along(kind) for kind, share in shares.items() if share)
         beyond = error.beyond_of(latency, first)
-        remainder = Z90 * math.hypot(math.sqrt(max(factors.variance - known * known, 0.0)), beyond)
+        remainder = Z90 * math.hypot(
+            math.sqrt(max(factors.variance - systematic * systematic, 0.0)), beyond
+        )
         alone = Z90 * math.hypot(factors.log_sd, beyond)
         table[name] = _around(values, remainder, alone, moved, bound.get(name, 0.0))
     return _ordered(table)
@@ -303,9 +307,9 @@ def _ordered(table: dict[str, Quantity]) -> dict[str, Quantity]:
         for statistic in QUANTILES:
             name = f"{latency}_{statistic}_ms"
             if name in table:
-                one = table[name]
-                low, high = max(low, one.p05), max(high, one.p95)
-                table[name] = Quantity(one.estimate, min(low, one.estimate), high)
+                quantity = table[name]
+                low, high = max(low, quantity.p05), max(high, quantity.p95)
+                table[name] = Quantity(quantity.estimate, min(low, quantity.estimate), high)
     return table
 
 
