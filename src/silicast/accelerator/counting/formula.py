@@ -154,8 +154,8 @@ class Formula:
         for index in range(len(self.steps) - 1, self.inputs - 1, -1):
             if index in needed:
                 needed |= {x for x in self.steps[index][1:] if isinstance(x, int)}
-        kept = [index for index in range(self.inputs, len(self.steps)) if index in needed]
-        return _with_registers(self, kept, results)
+        needed_steps = [index for index in range(self.inputs, len(self.steps)) if index in needed]
+        return _with_registers(self, needed_steps, results)
 
 
 def _applied(name: str, a: Number, b: Number) -> Number:
@@ -252,14 +252,14 @@ class Compiled:
 
 
 def _with_registers(
-    formula: Formula, kept: list[int], results: Sequence[FormulaValue | float]
+    formula: Formula, needed_steps: list[int], results: Sequence[FormulaValue | float]
 ) -> Compiled:
     constants: dict[float, int] = {}
 
     def constant(x: float) -> int:
         return constants.setdefault(x, formula.inputs + len(constants))
 
-    for index in kept:
+    for index in needed_steps:
         for x in formula.steps[index][1:]:
             if isinstance(x, float):
                 constant(x)
@@ -268,13 +268,16 @@ def _with_registers(
         if not isinstance(each, FormulaValue):
             constant(float(each))
     last = {
-        x: n for n, index in enumerate(kept) for x in formula.steps[index][1:] if isinstance(x, int)
+        x: n
+        for n, index in enumerate(needed_steps)
+        for x in formula.steps[index][1:]
+        if isinstance(x, int)
     }
     position = {index: index for index in range(formula.inputs)}
     free: list[int] = []
     positions = formula.inputs + len(constants)
     steps: list[tuple[str, int, int, int]] = []
-    for n, index in enumerate(kept):
+    for n, index in enumerate(needed_steps):
         name, *arguments = formula.steps[index]
         taken = [constant(x) if isinstance(x, float) else position[x] for x in arguments]
         done = {x for x in arguments if isinstance(x, int) and last[x] == n} - ends

@@ -209,8 +209,8 @@ class Outside:
     def beyond(self, slot: int, after: Mask, rides: Rides = ()) -> F64:
         """Least outside a memory's loops, by the tile at its own top; ``after`` are still open."""
         level = self.facts.level_at[slot]
-        kept = frozenset(t for t in range(len(self.free)) if level in self.facts.keepers[t])
-        mask = (after | kept) if slot else frozenset()
+        tensors = frozenset(t for t in range(len(self.free)) if level in self.facts.keepers[t])
+        mask = (after | tensors) if slot else frozenset()
         return self.table(slot, mask, rides if slot else ()) + (
             self.tiles.fits(slot) + self.tiles.time(slot) + self.tiles.leak(slot)
         )
