@@ -237,8 +237,8 @@ def infer(
     workload: dict[str, Any] = {"batch": 1 if batch is None else batch, **tokens}
     if input_lens is not None:
         lengths = {"input_lens": input_lens, "batch": batch, "input_len": input_len}
-        stated = {name: value for name, value in lengths.items() if value is not None}
-        workload = {**stated, "output_len": tokens["output_len"]}
+        sizes = {name: value for name, value in lengths.items() if value is not None}
+        workload = {**sizes, "output_len": tokens["output_len"]}
     if cached_len is not None:
         workload["cached_len"] = cached_len
     short = {
@@ -282,15 +282,15 @@ def refuse_unknown(function: Callable[..., Any], fields: Mapping[str, Any]) -> N
     from silicast.core.naming import near
     from silicast.scenario.schema import RawScenario
 
-    known = fields_of(RawScenario)
+    scenario_fields = fields_of(RawScenario)
     for name in fields:
-        if name not in known:
-            current = [
-                one.name
-                for one in signature(function).parameters.values()
-                if one.kind != Parameter.VAR_KEYWORD
+        if name not in scenario_fields:
+            arguments = [
+                parameter.name
+                for parameter in signature(function).parameters.values()
+                if parameter.kind != Parameter.VAR_KEYWORD
             ]
-            hint = near(name, [*current, *known])
+            hint = near(name, [*arguments, *scenario_fields])
             if hint.startswith("known"):
                 hint = f"see help(silicast.{function.__name__})"
             raise unknown_name(f"unknown argument {name!r:.80}", name[:80], hint)

@@ -59,8 +59,8 @@ class CompiledDeployment:
         """
         lengths = {"batch": batch, "input_len": input_len, "input_lens": plain(input_lens)}
         lengths["cached_len"] = cached_len
-        stated = {name: value for name, value in lengths.items() if value is not None}
-        return self._known.batch(_with_batch({**stated, "output_len": output_len}))
+        sizes = {name: value for name, value in lengths.items() if value is not None}
+        return self._known.batch(_with_batch({**sizes, "output_len": output_len}))
 
     def batches(self, rows: Iterable[Mapping[str, Any]]) -> list[BatchMetrics]:
         """:meth:`batch` of many static batches at once, with the very numbers and intervals of
@@ -75,11 +75,11 @@ class CompiledDeployment:
         """
         if isinstance(rows, Mapping | str) or not isinstance(rows, Iterable):
             raise _no_row(rows, "rows", "a list of dicts")
-        stated = [plain(row) for row in rows]
-        for number, row in enumerate(stated):
+        tables = [plain(row) for row in rows]
+        for number, row in enumerate(tables):
             if not isinstance(row, dict):
                 raise _no_row(row, f"rows[{number}]", "a dict")
-        return self._known.batches([_with_batch(row) for row in stated])
+        return self._known.batches([_with_batch(row) for row in tables])
 
     def serve(self, **workload: Any) -> Predicted:
         """The answer of task ``serving`` to a workload on this deployment.
@@ -132,9 +132,9 @@ def deployment(
     True
     """
     refuse_unknown(deployment, fields)
-    given = {"engine": engine, "parallel": parallel}
-    stated = {name: value for name, value in given.items() if value is not None}
-    return CompiledDeployment(plain({"model": model, "device": device, **stated, **fields}))
+    optional = {"engine": engine, "parallel": parallel}
+    named = {name: value for name, value in optional.items() if value is not None}
+    return CompiledDeployment(plain({"model": model, "device": device, **named, **fields}))
 
 
 @described(paths=True)

@@ -68,10 +68,10 @@ def serve(
     from silicast.app.flags import Degrees, flags_of
     from silicast.app.serve_flags import ServeFlags, serving_scenario
 
-    given = dict(locals())
+    arguments = dict(locals())
     refuse_unknown(serve, fields)
-    requested = flags_of(ServeFlags, {**given, **as_flags(trace, price)})
-    degrees = flags_of(Degrees, given).given
+    requested = flags_of(ServeFlags, {**arguments, **as_flags(trace, price)})
+    degrees = flags_of(Degrees, arguments).given
     return predict({**serving_scenario(requested, degrees), **fields})
 
 
@@ -119,9 +119,9 @@ def capacity(
     from silicast.app.flags import Degrees, flags_of
     from silicast.app.serve_flags import ServeFlags
 
-    given = dict(locals())
+    arguments = dict(locals())
     refuse_unknown(capacity, fields)
-    requested, degrees = flags_of(ServeFlags, given), flags_of(Degrees, given).given
+    requested, degrees = flags_of(ServeFlags, arguments), flags_of(Degrees, arguments).given
     return predict({**capacity_scenario(requested, degrees, max_gpus, users=users), **fields})
 
 
@@ -164,9 +164,9 @@ def train(
     from silicast.app.flags import flags_of
     from silicast.app.train_flags import TrainDegrees, TrainFlags, training_scenario
 
-    given = dict(locals())
+    arguments = dict(locals())
     refuse_unknown(train, fields)
-    requested, degrees = flags_of(TrainFlags, given), flags_of(TrainDegrees, given)
+    requested, degrees = flags_of(TrainFlags, arguments), flags_of(TrainDegrees, arguments)
     return predict({**training_scenario(requested, degrees), **fields})
 
 
@@ -197,10 +197,10 @@ def explain(
     """
     from silicast.app.flags import BatchFlags, Degrees, flags_of, inference_scenario
 
-    given = dict(locals())
+    arguments = dict(locals())
     refuse_unknown(explain, fields)
-    degrees = flags_of(Degrees, given).given
-    tree = inference_scenario(flags_of(BatchFlags, given), degrees, device)
+    degrees = flags_of(Degrees, arguments).given
+    tree = inference_scenario(flags_of(BatchFlags, arguments), degrees, device)
     return predict({"why": "full", **tree, **fields})
 
 
@@ -240,13 +240,13 @@ class Table(Sequence[Row]):
     def __repr__(self) -> str:
         answered = sum(row.predicted is not None for row in self.rows)
         missed = next((row for row in self.rows if row.predicted is None), None)
-        remark = () if missed is None else (missed.label, missed.reason)
-        why = f"; {': '.join(filter(None, remark))}" if remark else ""
+        cause = () if missed is None else (missed.label, missed.reason)
+        why = f"; {': '.join(filter(None, cause))}" if cause else ""
         return f"Table({len(self.rows)} rows, {answered} answered{why})"
 
     def to_dict(self) -> list[dict[str, Any]]:
         """A flat table a row: label, fields, each metric's three numbers, reason."""
-        items = []
+        tables = []
         for row in self.rows:
             flat: dict[str, Any] = {"label": row.label, **row.fields}
             for name, belief in (row.predicted.metrics if row.predicted else {}).items():
@@ -255,8 +255,8 @@ class Table(Sequence[Row]):
                     f"{name}_p05": belief.p05,
                     f"{name}_p95": belief.p95,
                 }
-            items.append(flat | {"reason": row.reason})
-        return items
+            tables.append(flat | {"reason": row.reason})
+        return tables
 
     def to_pandas(self) -> Any:
         """The same as a data frame.
@@ -342,13 +342,13 @@ def compare(
     from silicast.app.flags import BatchFlags, Degrees, flags_of, inference_scenario
     from silicast.report.tasks.comparison import in_order, sort_word
 
-    given = dict(locals())
+    arguments = dict(locals())
     refuse_unknown(compare, fields)
     names = device.split(",") if isinstance(device, str) else plain(list(device))
     names = [name.strip() for name in names if name.strip()]
     if not names:
         raise SilicastError("names no device", field="device", hint='for example ["a100", "h100"]')
-    tree = plain({**inference_scenario(flags_of(BatchFlags, given), {}, names[0]), **fields})
+    tree = plain({**inference_scenario(flags_of(BatchFlags, arguments), {}, names[0]), **fields})
     if isinstance(price, Mapping):
         price = ",".join(f"{name}={each}" for name, each in price.items())
     demand = demand_of(users, tokens_per_user, batch)
@@ -357,7 +357,7 @@ def compare(
         candidates(
             tree,
             names,
-            [flags_of(Degrees, given).given],
+            [flags_of(Degrees, arguments).given],
             demand,
             prices,
             None,
@@ -458,8 +458,8 @@ _WHOLE_BATCHES = ("workload", "input_lens")
 def _with_usual_sizes(requested: Mapping[str, Any]) -> dict[str, Any]:
     from silicast.scenario.reading.usual_lengths import usual_lengths
 
-    stated = (requested.get("input_len"), requested.get("output_len"))
-    return {"batch": 1, **requested, **usual_lengths(requested.get("model"), *stated)}
+    lengths = (requested.get("input_len"), requested.get("output_len"))
+    return {"batch": 1, **requested, **usual_lengths(requested.get("model"), *lengths)}
 
 
 def scenario(*, task: str, **fields: Any) -> dict[str, Any]:

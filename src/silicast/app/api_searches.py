@@ -43,10 +43,10 @@ def fits(
     >>> best["memory_gb"] <= best["usable_gb"], best["tokens_per_s"]["estimate"] > 5.0
     (True, True)
     """
-    given = dict(locals())
+    arguments = dict(locals())
     from silicast.app.commands.fits import fits_scenario
 
-    return predict(fits_scenario(**given))
+    return predict(fits_scenario(**arguments))
 
 
 @described()
@@ -165,11 +165,11 @@ def recommend(
     >>> answer.why["recommendation"]["best"]["plan"]
     'tp 1 x 1'
     """
-    given = {**locals(), **as_flags(trace, price)}
+    arguments = {**locals(), **as_flags(trace, price)}
     from silicast.app.recommending import names_of, recommend_scenario
 
     refuse_unknown(recommend, fields)
     scenario = recommend_scenario(
-        given, gpus, names_of(engine, "engine"), names_of(dtype, "dtype"), vary
+        arguments, gpus, names_of(engine, "engine"), names_of(dtype, "dtype"), vary
     )
     return predict({**scenario, **fields})

@@ -38,9 +38,9 @@ def diagnose(
     """
     from silicast.scenario.answers.diagnose.answerer import diagnose as diagnosed
 
-    given = measured_us if isinstance(measured_us, Iterable) else [measured_us]
+    measurements = measured_us if isinstance(measured_us, Iterable) else [measured_us]
     try:
-        values = [float(each) for each in given]
+        values = [float(each) for each in measurements]
     except (TypeError, ValueError):
         raise SilicastError(
             f"expected microseconds, found {measured_us!r:.40}",
@@ -101,14 +101,14 @@ def tune(
     board = find_any_device(device, Path())
     config = find_any_model(model if isinstance(model, str) else dict(model), Path())
     degrees, counts = _whole(tp, "tp"), _whole(tokens, "tokens")
-    known = None if existing is None else Path(existing)
+    existing_file = None if existing is None else Path(existing)
     if kernel == "gemm":
-        for name, stated in (
+        for name, is_stated in (
             ("ep", ep != 1),
             ("compiler", compiler != ""),
             ("routing", routing is not None),
         ):
-            if stated:
+            if is_stated:
                 raise SilicastError("is of experts alone", field=name, hint="leave it out")
         return tune_products(
             config,
@@ -117,11 +117,11 @@ def tune(
             dtype=dtype or BLOCK_SCALED,
             tp=degrees,
             tokens=counts,
-            existing=known,
+            existing=existing_file,
         )
     return tune_experts(
-        config, board, engine, dtype=dtype, tp=degrees, ep=ep, tokens=counts, existing=known,
-        compiler=compiler, routing=routing,
+        config, board, engine, dtype=dtype, tp=degrees, ep=ep, tokens=counts,
+        existing=existing_file, compiler=compiler, routing=routing,
     )  # fmt: skip
 
 

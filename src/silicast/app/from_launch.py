@@ -45,8 +45,8 @@ def with_launch(scenario: Tree, launched: Tree, path: Path) -> Tree:
 
     if model_facts(str(launched["model"])) is not None:  # else its path says nothing to us
         require_same_model(str(scenario["model"]), str(launched["model"]), path, "--from-launch")
-    stated = scenario.get("engine") or {}
-    table: Tree = {"name": stated} if isinstance(stated, str) else dict(stated)
+    engine = scenario.get("engine") or {}
+    table: Tree = {"name": engine} if isinstance(engine, str) else dict(engine)
     theirs = launched["engine"] if "engine" in launched else _engine_of_pools(launched)
     if table.get("name", theirs["name"]) != theirs["name"]:
         raise SilicastError(

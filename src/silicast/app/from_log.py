@@ -18,8 +18,8 @@ def with_log(scenario: dict[str, Any], path: Path) -> dict[str, Any]:
 
     log = read_engine_log(path)
     require_same_model(str(scenario["model"]), log.model, path, "--from-log")
-    stated = scenario.get("engine") or {}
-    table: dict[str, Any] = {"name": stated} if isinstance(stated, str) else dict(stated)
+    engine = scenario.get("engine") or {}
+    table: dict[str, Any] = {"name": engine} if isinstance(engine, str) else dict(engine)
     if table.get("name", log.engine) != log.engine:
         raise SilicastError(
             f"the log is of {log.engine}, and --engine is {table['name']}",
@@ -48,12 +48,12 @@ def require_same_model(asked_model: str, theirs: str, path: Path, flag: str) -> 
     """Refuses a file of another model; one that names a folder alone is compared by its name."""
     if not theirs or _canonical(asked_model) == _canonical(theirs):
         return
-    what = flag.removeprefix("--from-")
+    source = flag.removeprefix("--from-")
     raise SilicastError(
-        f"the {what} is of {theirs}, and --model is {asked_model}",
+        f"the {source} is of {theirs}, and --model is {asked_model}",
         field=flag,
         file=str(path),
-        hint=f"give the model of the {what}, or the {what} of the model",
+        hint=f"give the model of the {source}, or the {source} of the model",
     )
 
 

@@ -40,11 +40,11 @@ def said_of(error: CycloptsError) -> str:
     error.verbose = False
     if isinstance(error, UnknownOptionError):
         typed = str(error.token.keyword or error.token.value).partition("=")[0]
-        known = [name for each in error.argument_collection for name in each.names]
-        ours = meant(typed, known)
+        options = [name for each in error.argument_collection for name in each.names]
+        ours = meant(typed, options)
         if ours:
             return f"Unknown option: {typed}. It is {ours} here."
-        if "FIELDS" in known and (field := field_of(typed)):
+        if "FIELDS" in options and (field := field_of(typed)):
             return f"Unknown option: {typed}. Write {field}={_value(error)}"
     if isinstance(error, UnusedCliTokensError):
         free = error.unused_tokens or []
@@ -69,7 +69,7 @@ def said_of(error: CycloptsError) -> str:
     return f"{name} is missing"
 
 
-def meant(typed: str, known: Collection[str]) -> str:
+def meant(typed: str, options: Collection[str]) -> str:
     """Our option for what another tool calls so; "" = none.
 
     >>> meant("--qps", ["--rate", "--tp"]), meant("--request_rate", ["--rate"]), meant("--qps", [])
@@ -77,7 +77,7 @@ def meant(typed: str, known: Collection[str]) -> str:
     """
     word = typed.lstrip("-").replace("-", "_").lower()
     ours = (f"--{name.replace('_', '-')}" for name in ELSEWHERE.get(word, ()))
-    return next((name for name in ours if name in known), "")
+    return next((name for name in ours if name in options), "")
 
 
 def field_of(typed: str) -> str:
@@ -115,6 +115,6 @@ def loose(tokens: Sequence[str], kind: str = "") -> str:
 
     pairs = pairwise(("", *tokens))
     words = (b for a, b in pairs if not (a.startswith("-") or b.startswith("-") or "=" in b))
-    known = ((word, kinds_of(word) if kind else {}) for word in words)
+    kinds_by_word = ((word, kinds_of(word) if kind else {}) for word in words)
     fits = {kind, "design"} if kind == "device" else {kind}
-    return next((word for word, kinds in known if not kinds or fits & kinds.keys()), "")
+    return next((word for word, kinds in kinds_by_word if not kinds or fits & kinds.keys()), "")

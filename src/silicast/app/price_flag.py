@@ -68,12 +68,12 @@ def prices_of(text: str | None, where: str | None, devices: list[str]) -> dict[s
     from silicast.exploration.prices import price_list
     from silicast.hardware.catalog import find_device
 
-    known: dict[str, str] = {}
+    names: dict[str, str] = {}
     for device in devices:
         with suppress(SilicastError):  # its own answer says so
-            known[device] = find_device(device).name
-    prices = price_list([text], where, list(known))
-    each = {device: prices.price(name) for device, name in known.items()}
+            names[device] = find_device(device).name
+    prices = price_list([text], where, list(names))
+    each = {device: prices.price(name) for device, name in names.items()}
     return {device: price for device, price in each.items() if price}
 
 

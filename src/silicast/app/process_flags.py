@@ -66,11 +66,11 @@ class ProcessFlags:
         from silicast.accelerator.design.technology import NodeScaling
 
         if (self.node is None) != (self.from_node is None):
-            missing, given = ("--from-node", "--node")
+            missing, present = ("--from-node", "--node")
             if self.node is None:
-                missing, given = given, missing
+                missing, present = present, missing
             raise SilicastError(
-                f"is missing beside {given}",
+                f"is missing beside {present}",
                 field=missing,
                 hint="--from-node is the node of the design's numbers, --node the wanted one",
             )

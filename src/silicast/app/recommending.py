@@ -15,7 +15,7 @@ VARY = "--vary"
 
 
 def recommend_scenario(
-    given: Mapping[str, Any],
+    arguments: Mapping[str, Any],
     gpus: int,
     engines: list[str],
     dtypes: list[str],
@@ -36,7 +36,7 @@ def recommend_scenario(
     >>> recommend_scenario(asked, 8, ["vllm", "sglang"], [])["workload"]["search"]
     {'vary': {'engine.name': ['vllm', 'sglang']}}
     """
-    serve_flags = flags_of(ServeFlags, {**given, "engine": None, "dtype": None})
+    serve_flags = flags_of(ServeFlags, {**arguments, "engine": None, "dtype": None})
     if serve_flags.slo is None:
         raise SilicastError("says what must be kept: give it", field=FLAG, hint=EXAMPLE)
     if gpus < 1:

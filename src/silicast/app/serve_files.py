@@ -92,5 +92,5 @@ def write_outputs(served: Served, wanted: OutputFlags) -> None:
         _said(wanted.metrics_out, len(text.splitlines()), "lines")
 
 
-def _said(path: Path, count: int, what: str) -> None:
-    warn(f"{path}: {count:,} {what}")
+def _said(path: Path, count: int, kind: str) -> None:
+    warn(f"{path}: {count:,} {kind}")

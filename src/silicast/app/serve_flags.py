@@ -154,24 +154,24 @@ def _with_files(
 def _pools(serve_flags: ServeFlags, launched: dict[str, Any]) -> dict[str, Any]:
     """Replicas alike, or pools that prefill and decode; nothing of one replica."""
     apart = {"prefill": serve_flags.prefill, "decode": serve_flags.decode}
-    given = [name for name, count in apart.items() if count is not None]
+    roles = [name for name, count in apart.items() if count is not None]
     theirs = any("role" in pool for pool in launched.get("pools", {}).values())
     count = serve_flags.replicas
-    if theirs and (given or count is not None):
+    if theirs and (roles or count is not None):
         raise SilicastError(
             "the launch has pools of its own",
-            field=f"--{given[0]}" if given else "--replicas",
+            field=f"--{roles[0]}" if roles else "--replicas",
             file=str(serve_flags.from_launch),
             hint="leave it out, or silicast import FILE -o scenario.json, and change it there",
         )
-    if not given:
+    if not roles:
         usual = count is None or (count == 1 and "pools" not in launched)
         return {} if usual else {"replicas": {"count": count}}
-    missing = [f"--{name}" for name in apart if name not in given]
+    missing = [f"--{name}" for name in apart if name not in roles]
     if missing or count is not None:
         raise SilicastError(
             "stands beside --replicas" if not missing else f"goes with {missing[0]}",
-            field=f"--{given[0]}",
+            field=f"--{roles[0]}",
             hint="give --prefill and --decode, or --replicas",
         )
     return {name: {"role": name, "count": count} for name, count in apart.items()}
@@ -193,19 +193,19 @@ def _arrival(serve_flags: ServeFlags, sweep: dict[str, Any] | None) -> dict[str,
         "--trace": trace,
         "--sweep": sweep,
     }
-    given = [flag for flag, way in ways.items() if way is not None]
+    flags = [flag for flag, way in ways.items() if way is not None]
     if serve_flags.arrival is not None and serve_flags.rate is None:
         raise SilicastError("goes with --rate", field="--arrival")
-    if len(given) != 1:
+    if len(flags) != 1:
         raise SilicastError(
-            f"{' and '.join(given)} are both given" if given else "nothing says how requests come",
-            field=given[0] if given else "--rate",
+            f"{' and '.join(flags)} are both given" if flags else "nothing says how requests come",
+            field=flags[0] if flags else "--rate",
             hint=f"give one of {', '.join(ways)}",
         )
     if serve_flags.trace is not None and not serve_flags.trace.is_file():
         wrong = "is no plain file" if serve_flags.trace.exists() else "does not exist"
         wrong = "is a folder, not a file" if serve_flags.trace.is_dir() else wrong
         raise SilicastError(wrong, kind="io", field="--trace", file=str(serve_flags.trace))
-    arrival = ways[given[0]]
+    arrival = ways[flags[0]]
     assert arrival is not None
     return arrival

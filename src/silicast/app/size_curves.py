@@ -35,15 +35,15 @@ def curve_shown(
     from silicast.scenario.answer import Answer
     from silicast.scenario.answers.graph.size_curve import curve_of, points_of
 
-    items: list[tuple[int, Answer | SilicastError]] = []
+    points: list[tuple[int, Answer | SilicastError]] = []
     with _traced_once(scenario, name) as requested:
         with progress("sizes", len(values)) as advance:
             for point in points_of(requested, name, values):
-                items.append(point)
-                advance(len(items))
+                points.append(point)
+                advance(len(points))
                 if strict and isinstance(point[1], Answer):
                     require_measured(msgspec.to_builtins(point[1]))
-        curve = curve_of(requested, name, items)
+        curve = curve_of(requested, name, points)
     if json:
         write_json(_plain(curve))
     else:

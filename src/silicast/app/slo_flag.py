@@ -40,8 +40,8 @@ def slo_of(text: object) -> dict[str, float]:
         if not equals:
             raise _wrong(f"expected statistic=duration, found {word[:60]!r}")
         if name != QUANTILE and field not in names:
-            known = ", ".join((*(each.removesuffix("_ms") for each in names), QUANTILE))
-            raise _wrong(f"unknown statistic {name[:60]!r}", f"one of {known}")
+            statistics = ", ".join((*(each.removesuffix("_ms") for each in names), QUANTILE))
+            raise _wrong(f"unknown statistic {name[:60]!r}", f"one of {statistics}")
         if field in slo:
             raise _wrong(f"{name!r} is given twice", "give it once")
         unit = "ms" if name.endswith("_ms") and value[-1:].isdigit() else ""

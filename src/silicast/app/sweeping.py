@@ -82,19 +82,19 @@ def _curve(scenario: Tree, loads: SweptLoads, *, strict: bool) -> tuple[LoadCurv
     from silicast.scenario.answer import Answer
     from silicast.scenario.answers.serving.load_sweep import LoadCurve, points_of
 
-    items: list[tuple[float, Answer | SilicastError]] = []
+    points: list[tuple[float, Answer | SilicastError]] = []
     try:
         with progress("loads", len(loads.values)) as advance:
             for point in points_of(scenario, loads):
-                items.append(point)
-                advance(len(items))
+                points.append(point)
+                advance(len(points))
                 if strict and isinstance(point[1], Answer):
                     _require_measured(point[1])
     except KeyboardInterrupt:
-        if not items:
+        if not points:
             raise
-        return LoadCurve(loads.what, tuple(items)), False
-    return LoadCurve(loads.what, tuple(items)), True
+        return LoadCurve(loads.what, tuple(points)), False
+    return LoadCurve(loads.what, tuple(points)), True
 
 
 def _require_measured(answer: Answer) -> None:

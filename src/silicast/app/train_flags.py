@@ -88,14 +88,14 @@ class TrainLosses:
         }
         tables: dict[str, Any] = {}
         for name, (table, flags) in needs.items():
-            given = {field: value for field, value in table.items() if value is not None}
+            filled = {field: value for field, value in table.items() if value is not None}
             for field, flag in flags.items():
-                if given and field not in given:
+                if filled and field not in filled:
                     raise SilicastError(
-                        f"is missing: {', '.join(given)} of {name} means nothing without it",
+                        f"is missing: {', '.join(filled)} of {name} means nothing without it",
                         field=flag,
                     )
-            tables |= {name: given} if given else {}
+            tables |= {name: filled} if filled else {}
         return tables
 
 
@@ -165,26 +165,26 @@ def training_scenario(
     >>> training_scenario(asked, TrainDegrees(tp=2))["parallel"]
     {'tp': 2}
     """
-    stated = {
+    stated_degrees = {
         name: value
         for name in TrainDegrees.__dataclass_fields__
         if name != "recompute" and (value := getattr(degrees, name)) is not None
     }
-    given = {
+    options = {
         "seq_len": train_flags.seq_len,
         "global_batch": train_flags.global_batch,
         "micro_batch": train_flags.micro_batch,
         "optimizer": train_flags.optimizer,
         "recompute": degrees.recompute,
     }
-    work: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    work: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     work |= host.tables if host else {}
     cluster: dict[str, Any] = {"gpus": train_flags.gpus, **(losses.tables if losses else {})}
     if train_flags.network is not None:
         cluster["inter_node"] = train_flags.network
     if train_flags.gpus_per_node is not None:
         cluster["gpus_per_node"] = train_flags.gpus_per_node
-    searches = not stated and train_flags.gpus > 1
+    searches = not stated_degrees and train_flags.gpus > 1
     scenario: dict[str, Any] = {
         "format": 1,
         "task": "plan" if searches else "training",
@@ -193,8 +193,8 @@ def training_scenario(
         "cluster": cluster,
         "workload": {"objective": "step_time", "training": work} if searches else work,
     }
-    if stated:
-        scenario["parallel"] = stated
+    if stated_degrees:
+        scenario["parallel"] = stated_degrees
     if train_flags.engine is not None:
         scenario["engine"] = train_flags.engine
     names = ("dtype", "power_w")

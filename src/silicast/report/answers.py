@@ -206,8 +206,8 @@ def label(metric: str, beside: Collection[str]) -> str:
         return "prefill"
     if metric.startswith("e2e_") and counts_sequences(beside):
         return words_and_unit(metric.replace("e2e", "latency", 1))[0]
-    known = metric_of(metric)
-    return (known.label if known else "") or words_and_unit(metric)[0]
+    meaning = metric_of(metric)
+    return (meaning.label if meaning else "") or words_and_unit(metric)[0]
 
 
 def notes(answer: Answer) -> list[str]:
@@ -304,8 +304,8 @@ def balance_line(why: Mapping[str, Any]) -> str:
     idle = rounds - waves
     if waves <= 0.0 or idle / rounds < WORTH_SAYING:
         return ""
-    what = "the work" if rounds == 1 else f"the last of {rounds} rounds of work"
-    return f"uneven: {what} fills {percent(1.0 - idle)} of the room on the cores"
+    work = "the work" if rounds == 1 else f"the last of {rounds} rounds of work"
+    return f"uneven: {work} fills {percent(1.0 - idle)} of the room on the cores"
 
 
 def clock_line(why: Mapping[str, Any]) -> str:
@@ -372,11 +372,11 @@ def one_pass_line(why: Mapping[str, Any]) -> str:
     ...                "deployment": {"engine": "vllm"}})
     'prefill of 16,384 tokens in one pass; vllm serves in steps of 8,192, whose activations count'
     """
-    one, setup = why.get("one_pass"), why.get("deployment")
-    if not isinstance(one, Mapping) or not isinstance(setup, Mapping):
+    one_pass, setup = why.get("one_pass"), why.get("deployment")
+    if not isinstance(one_pass, Mapping) or not isinstance(setup, Mapping):
         return ""
-    steps = f"{setup['engine']} serves in steps of {one['step_tokens']:,}"
-    return f"prefill of {one['tokens']:,} tokens in one pass; {steps}, whose activations count"
+    steps = f"{setup['engine']} serves in steps of {one_pass['step_tokens']:,}"
+    return f"prefill of {one_pass['tokens']:,} tokens in one pass; {steps}, whose activations count"
 
 
 ALIKE = 0.03

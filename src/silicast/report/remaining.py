@@ -32,9 +32,9 @@ class Remaining:
     """
 
     def __init__(self, pieces: int, foretold_s: Sequence[float | None] = ()) -> None:
-        known = [each for each in foretold_s if each is not None]
-        usual = sum(known) / len(known) if known else 1.0
-        self._known = bool(known)
+        known_s = [each for each in foretold_s if each is not None]
+        usual = sum(known_s) / len(known_s) if known_s else 1.0
+        self._known = bool(known_s)
         every = foretold_s or [None] * pieces
         self._until = [0.0, *accumulate(usual if each is None else each for each in every)]
         self._reports = deque([_ProgressReport(0.0, 0)])
@@ -111,12 +111,12 @@ def foretelling(foretold_s: Mapping[str, float | None]) -> str:
     >>> foretelling({"gemm": 700.0, "mine": None}), foretelling({"mine": None})
     ('about 12 min on this machine, beside mine, of which nothing is known', '')
     """
-    known = [each for each in foretold_s.values() if each is not None]
-    if not known:
+    known_s = [each for each in foretold_s.values() if each is not None]
+    if not known_s:
         return ""
     unknown = ", ".join(name for name, each in foretold_s.items() if each is None)
     beside = f", beside {unknown}, of which nothing is known" if unknown else ""
-    return f"{roughly(sum(known))} on this machine{beside}"
+    return f"{roughly(sum(known_s))} on this machine{beside}"
 
 
 def roughly(seconds: float) -> str:

@@ -171,18 +171,18 @@ class _BatchRun:
             return
         record.cut_torn_line()
         with self._out.reader() as stream:
-            remaining = list(kept_answers(stream, target))
-            if not remaining:
+            answers = list(kept_answers(stream, target))
+            if not answers:
                 started(record, self._calibrations)
-            elif not skip_answered(self._lines, remaining, target, record, self._calibrations):
+            elif not skip_answered(self._lines, answers, target, record, self._calibrations):
                 stream.seek(0)
                 cases = skip_unrecorded(
-                    self._lines, remaining, stream, target, self._folder, self._calibrations
+                    self._lines, answers, stream, target, self._folder, self._calibrations
                 )
                 started(record, self._calibrations)
                 noted(record, 0, cases)
         self._out.cut_torn_line()
-        for answer in remaining:
+        for answer in answers:
             self._tally.add(answer)
 
     def answer(self, workers: int, progress: Progress | None) -> None:

@@ -173,7 +173,7 @@ def _check_maker(there: Maker, here: Maker, target: Path) -> None:
 
 def skip_unrecorded(
     lines: CaseLines,
-    remaining: Sequence[RecordedAnswer],
+    answers: Sequence[RecordedAnswer],
     stream: BinaryIO,
     target: Path,
     folder: Path | None,
@@ -187,19 +187,19 @@ def skip_unrecorded(
     Raises:
         SilicastError: there are fewer cases than answers, an id differs, or an answer does.
     """
-    cases = _taken(lines, len(remaining))
-    if len(cases) < len(remaining):
-        raise _refused(target, f"holds {len(remaining)} answers, but there are {len(cases)} cases")
-    for index, (case, answer) in enumerate(zip(cases, remaining, strict=True), 1):
+    cases = _taken(lines, len(answers))
+    if len(cases) < len(answers):
+        raise _refused(target, f"holds {len(answers)} answers, but there are {len(cases)} cases")
+    for index, (case, answer) in enumerate(zip(cases, answers, strict=True), 1):
         if answer.id not in (stated_id(case), case[0]):
             raise _refused(
                 target, f"line {index} answers {answer.id!r}, but that case is {stated_id(case)!r}"
             )
-    step = max(1, len(remaining) // MADE_ANEW)
+    step = max(1, len(answers) // MADE_ANEW)
     for index, line in enumerate(stream):
-        if index >= len(remaining):
+        if index >= len(answers):
             break
-        if index % step == 0 or index == len(remaining) - 1:
+        if index % step == 0 or index == len(answers) - 1:
             (anew,) = replies([cases[index]], folder, calibrations).rows
             if anew.line != line:
                 raise _refused(

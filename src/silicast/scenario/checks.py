@@ -117,7 +117,7 @@ def _precision(table: PrecisionTable | None, field: str) -> None:
     values = {name: getattr(table, name) for name in ("recipe", "weights", "activations")}
     apart = table.kv_cache is not None and "/" in table.kv_cache
     cache = {} if apart else {"kv_cache": table.kv_cache}
-    stated = {
+    formats = {
         name: format_name
         for name, value in (*values.items(), *cache.items())
         if (format_name := _format_name(value, f"{field}.{name}")) is not None
@@ -125,7 +125,7 @@ def _precision(table: PrecisionTable | None, field: str) -> None:
     with errors_at(field):
         if apart:
             Precision.from_formats(kv_cache=table.kv_cache)
-        require_agreeing(*map(stated.get, ("recipe", "weights", "activations")))
+        require_agreeing(*map(formats.get, ("recipe", "weights", "activations")))
 
 
 def _format_name(value: str | None, field: str) -> str | None:
@@ -275,12 +275,12 @@ def _collective(w: CollectiveWorkload, field: str) -> None:
     from silicast.scenario.reading.kinds_of_names import dtype_name
 
     dtype_name(w.dtype, f"{field}.dtype")
-    for name, known in (("implementation", collective_libraries()), ("launch", launches())):
+    for name, names in (("implementation", collective_libraries()), ("launch", launches())):
         value = getattr(w, name)
-        if value is not None and value not in known:
-            hint = near(value, known)
+        if value is not None and value not in names:
+            hint = near(value, names)
             raise unknown_name(
-                f"expected one of {', '.join(known)}, found {shown(value)}",
+                f"expected one of {', '.join(names)}, found {shown(value)}",
                 f"{field}.{name}",
                 "" if hint.startswith("known") else hint,
             )
@@ -300,14 +300,14 @@ def _training(w: TrainingWorkload, field: str) -> None:
         require(sum(w.routing) > 0, "the histogram is empty", f"{field}.routing")
 
 
-def _recomputed(stated: str, field: str) -> None:
+def _recomputed(policy: str, field: str) -> None:
     from silicast.workload.training.recomputation import every_layer, recomputed_parts
 
-    if stated.startswith("selective:"):
+    if policy.startswith("selective:"):
         with errors_at(field):
-            recomputed_parts(stated)
-    elif every_layer(stated) == 1:
-        _known(stated.removesuffix(":1"), RECOMPUTE, f"{field}.recompute")
+            recomputed_parts(policy)
+    elif every_layer(policy) == 1:
+        _known(policy.removesuffix(":1"), RECOMPUTE, f"{field}.recompute")
 
 
 def _serving(w: ServingWorkload, field: str) -> None:
@@ -324,11 +324,13 @@ def _capacity(w: CapacityWorkload, field: str) -> None:
 
 
 def _plan(w: PlanWorkload, field: str) -> None:
-    given = [n for n in ("training", "inference", "serving") if getattr(w, n) is not None]
+    workloads = [n for n in ("training", "inference", "serving") if getattr(w, n) is not None]
     require(
-        len(given) == 1, f"expected one of training, inference, serving, found {len(given)}", field
+        len(workloads) == 1,
+        f"expected one of training, inference, serving, found {len(workloads)}",
+        field,
     )
-    _CHECKS[type(getattr(w, given[0]))](getattr(w, given[0]), f"{field}.{given[0]}")
+    _CHECKS[type(getattr(w, workloads[0]))](getattr(w, workloads[0]), f"{field}.{workloads[0]}")
 
 
 def _placed(raw: RawScenario, workload: Workload | None, pools: Mapping[str, PoolTable]) -> None:

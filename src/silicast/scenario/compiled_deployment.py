@@ -108,10 +108,12 @@ class KnownDeployment:
                 of_row = error.field.startswith("workload")
                 raise (error.at(f"rows[{number}]") if of_row else error) from None
         metrics: list[BatchMetrics] = []
-        for part in parts_of(sizes, lambda one: states_of(len(one[0]), one[1])):
+        for part in parts_of(sizes, lambda batch: states_of(len(batch[0]), batch[1])):
             batches = [(lengths, output_len) for lengths, output_len, _ in part]
             times = batch_times(self.deployment, batches, [past for _, _, past in part])
-            metrics += [self._metrics(each, *one) for one, each in zip(part, times, strict=True)]
+            metrics += [
+                self._metrics(each, *batch) for batch, each in zip(part, times, strict=True)
+            ]
         return metrics
 
     def _sizes(self, workload: dict[str, Any]) -> tuple[list[int], int, int]:

@@ -59,11 +59,11 @@ def with_calibrations(tree: Tree, files: Iterable[Path]) -> Tree:
     >>> with_calibrations({"calibration": "a.json"}, [Path("/b.json")])["calibration"]
     ['a.json', '/b.json']
     """
-    given = [str(path.absolute()) for path in files]
-    if not given or not isinstance(tree, dict):
+    paths = [str(path.absolute()) for path in files]
+    if not paths or not isinstance(tree, dict):
         return tree
-    current = tree.get("calibration") or []
-    return {**tree, "calibration": [*(current if isinstance(current, list) else [current]), *given]}
+    stated = tree.get("calibration") or []
+    return {**tree, "calibration": [*(stated if isinstance(stated, list) else [stated]), *paths]}
 
 
 def load(path: Path) -> Scenario:
@@ -115,9 +115,9 @@ def decode(tree: Tree, *, folder: Path | None = None, checked: bool = False) -> 
     return scenario
 
 
-def with_workload(scenario: Scenario, stated: dict[str, Any]) -> Workload:
+def with_workload(scenario: Scenario, table: dict[str, Any]) -> Workload:
     """Another workload of the task of a scenario; raises as :func:`decode`."""
-    raw = msgspec.structs.replace(scenario.raw, workload=stated)
+    raw = msgspec.structs.replace(scenario.raw, workload=table)
     workload = _workload(raw, scenario.pools, scenario.folder)
     check_workload(raw, workload, scenario.pools)
     return workload

@@ -127,7 +127,7 @@ IDLE = "{} = {} changes nothing here: with {} the answer is the same"
 
 
 def remarked(
-    answerer: Answerer, scenarios: Sequence[Scenario], items: Sequence[Answer | SilicastError]
+    answerer: Answerer, scenarios: Sequence[Scenario], answers: Sequence[Answer | SilicastError]
 ) -> list[Answer | SilicastError]:
     """Answers with a remark for each switch that is on and changes nothing, and for each field that
     all pools override.
@@ -138,7 +138,7 @@ def remarked(
     """
     replies = [
         _saying(reply, *map(OVERRIDDEN.format, scenario.overridden))
-        for scenario, reply in zip(scenarios, items, strict=True)
+        for scenario, reply in zip(scenarios, answers, strict=True)
     ]
     if answerer.searches:
         return replies
@@ -146,7 +146,7 @@ def remarked(
         (row, field, _others(field, stated), stated)
         for row, scenario in enumerate(scenarios)
         for field, stated in _stated(scenario)
-        if isinstance(items[row], Answer) and not _is_remarked(items[row], field)
+        if isinstance(answers[row], Answer) and not _is_remarked(answers[row], field)
     ]
     position = 0
     while waiting:
@@ -159,7 +159,7 @@ def remarked(
         same = [
             each
             for each, other in zip(waiting, others, strict=True)
-            if _alike(items[each[0]], other)
+            if _alike(answers[each[0]], other)
         ]
         position += 1
         for row, field, values, stated in same:
@@ -212,11 +212,11 @@ def _is_remarked(answer: Answer | SilicastError, field: str) -> bool:
     return isinstance(answer, Answer) and any(field in warning for warning in answer.warnings)
 
 
-def _alike(one: Answer | SilicastError, other: Answer | SilicastError) -> bool:
+def _alike(answer: Answer | SilicastError, other: Answer | SilicastError) -> bool:
     """Whether two answers say the same; what cannot be answered is another thing."""
-    if not isinstance(one, Answer) or not isinstance(other, Answer):
+    if not isinstance(answer, Answer) or not isinstance(other, Answer):
         return False
-    return (one.metrics, one.bound) == (other.metrics, other.bound)
+    return (answer.metrics, answer.bound) == (other.metrics, other.bound)
 
 
 def _saying(answer: Answer | SilicastError, *messages: str) -> Answer | SilicastError:

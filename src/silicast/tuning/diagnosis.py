@@ -196,7 +196,7 @@ def diagnose_measured(one: Measured, error: GroupError | None = None) -> Diagnos
             configuration that the device cannot run.
     """
     every = _ranked(one)
-    kernel, usual, measured, remark = _checked(one, every)
+    kernel, usual, measured, warnings = _checked(one, every)
     stated = one.configuration is not None
     ran = one.configuration or _likeliest(every, measured)
     check_legal(ran, every[0].steps.device, every[0].steps.recipe)
@@ -210,7 +210,7 @@ def diagnose_measured(one: Measured, error: GroupError | None = None) -> Diagnos
         belief = _alone(usual, measured, _spread(one.values_us), error)
     limit = _limit(one, kernel, measured)
     if limit.state.startswith(CACHED):
-        remark.append(COUNTED)
+        warnings.append(COUNTED)
     most = measured if stated else usual.estimate_s
     faster = _faster(every, one.configuration, belief, measured, (limit.seconds, most))
     return Diagnosis(
@@ -224,7 +224,7 @@ def diagnose_measured(one: Measured, error: GroupError | None = None) -> Diagnos
         ceiling_us=_ceiling_us(kernel.ceiling_s, usual.estimate_s, faster, limit),
         causes_us={name: US * value for name, value in causes.items()},
         faster=faster,
-        warnings=(*remark, *kernel.warnings, *_doubts(one, error), *_quicker(usual, measured)),
+        warnings=(*warnings, *kernel.warnings, *_doubts(one, error), *_quicker(usual, measured)),
     )
 
 
@@ -289,8 +289,8 @@ def group_errors(kernels: Sequence[Measured]) -> list[GroupError | None]:
     for some in positions.values():
         if len(some) < GROUP:
             continue
-        current = [logs[index] for index in some]
-        log, sd = shared_error(current, card.device_log_sd, card.group_sd, card.usual_gain)
+        group_logs = [logs[index] for index in some]
+        log, sd = shared_error(group_logs, card.device_log_sd, card.group_sd, card.usual_gain)
         for index in some:
             errors[index] = GroupError(log, sd, card.group_sd, len(some))
     return errors
@@ -302,8 +302,8 @@ def _checked(one: Measured, every: Sequence[Ranked]) -> tuple[KernelTime, Usual,
     """
     (kernel,) = times([one.op], one.device, Evidence(ceilings=True))
     usual = Usual.from_kernel(kernel, every)
-    measured, remark = _measured(one.values_us, kernel, usual, one.op.variant.cache)
-    return kernel, usual, measured, remark
+    measured, warnings = _measured(one.values_us, kernel, usual, one.op.variant.cache)
+    return kernel, usual, measured, warnings
 
 
 def _ranked(one: Measured) -> list[Ranked]:

@@ -74,9 +74,11 @@ class FileLayout(Strict, frozen=True):
                 "dtype",
                 f"it has them for {', '.join(self.tags)}",
             )
-        current = recipe_for(recipe)
-        square = current.scale_rows > 1
-        block = self.block.format(current.scale_rows, current.scale_group) if square else ""
+        tensor_format = recipe_for(recipe)
+        square = tensor_format.scale_rows > 1
+        block = (
+            self.block.format(tensor_format.scale_rows, tensor_format.scale_group) if square else ""
+        )
         return {"tag": self.tags[recipe], "block": block}
 
     @property

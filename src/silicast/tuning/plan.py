@@ -258,9 +258,9 @@ def tune_products(
     for degree in _stated(tp):
         for rows, depth in _products(config, degree):
             name = layout.gemm_name(Tuned(rows, depth), driver_name(board), recipe.name)
-            current = known if existing and existing.name == name else None
+            before = known if existing and existing.name == name else None
             entries = tuple(
-                _product_entry(x, rows, depth, board, recipe, current, ChosenBy(engine), top)
+                _product_entry(x, rows, depth, board, recipe, before, ChosenBy(engine), top)
                 for x in counts
             )
             content = encoded({x.tokens: x.configuration for x in entries}, layout)

@@ -77,7 +77,7 @@ def tuner_features(tuned: Sequence[Tuning], device: Device, dtype: str, engine: 
     rate, shared = device.rate_per_core(pipe, "bf16"), device.memory["smem"].capacity_bytes
     memory = device.dram.bandwidth_bytes_per_s / clock / cores
     kind = core_limits(device).instruction
-    current = [
+    ratios = [
         cores,
         shared / 65536.0,
         device.l2.capacity_bytes / (cores * shared),
@@ -95,7 +95,7 @@ def tuner_features(tuned: Sequence[Tuning], device: Device, dtype: str, engine: 
             one.tokens / one.experts,
             -(-one.tokens // 16) * -(-one.columns // 64) / cores, *marks,
             compiler_number(one.compiler), *engines, float(one.per_channel),
-            float(one.second), *current,
+            float(one.second), *ratios,
         ]
         for one in tuned
     ]  # fmt: skip

@@ -137,10 +137,10 @@ def score_measured(
 
 def _overruled(given: Dataset, device: str) -> list[str]:
     """That sessions name another device than the user: theirs counts."""
-    current = sorted({session.device for session in given.sessions if session.device})
-    if not device or not current or current == [device]:
+    devices = sorted({session.device for session in given.sessions if session.device})
+    if not device or not devices or devices == [device]:
         return []
-    return [f"scored as measured on {', '.join(current)}, as the file says, not as on {device}"]
+    return [f"scored as measured on {', '.join(devices)}, as the file says, not as on {device}"]
 
 
 def _groups(after: Sequence[Scored], before: Sequence[Scored]) -> list[GroupScore]:

@@ -480,14 +480,12 @@ class Count:
         hops, used = self._zeros(len(fan_outs), len(tensors)), self._zeros(memories)
         end, positions = len(self.slots), self.arch.memory_slots
         for t, tensor in enumerate(tensors):
-            remaining = [
-                level for level in range(memories) if tensor.name in self.batch.keep[level]
-            ]
-            for level in remaining:
+            levels = [level for level in range(memories) if tensor.name in self.batch.keep[level]]
+            for level in levels:
                 tiles[level, t] = self.volume(tensor, positions[level])
                 if tensor.is_output:
                     distinct[level, t] = self.once(tensor, positions[level])
-            for level, child in itertools.zip_longest(remaining, remaining[1:]):
+            for level, child in itertools.zip_longest(levels, levels[1:]):
                 edge = Edge(tensor, end if child is None else positions[child])
                 words = self.moved(edge, self._merged(level, edge))
                 (updates if tensor.is_output else reads)[level, t] = words

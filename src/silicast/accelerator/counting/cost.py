@@ -429,9 +429,9 @@ class _MovedWords:
         above = sum(isinstance(node, Memory) for node in self.arch.nodes[:index])
         for t, tensor in enumerate(self.einsum.tensors):
             name = "updates" if tensor.is_output else "reads"
-            remaining = [lv for lv in range(above) if occurs(self.traffic.tiles[lv, t])]
-            dense = getattr(self.traffic, name)[remaining[-1], t] / self.traffic.used[remaining[-1]]
-            sent = self.accesses(remaining[-1], t, name)
+            levels = [lv for lv in range(above) if occurs(self.traffic.tiles[lv, t])]
+            dense = getattr(self.traffic, name)[levels[-1], t] / self.traffic.used[levels[-1]]
+            sent = self.accesses(levels[-1], t, name)
             part = np.divide(sent, dense, out=np.zeros_like(sent), where=dense > 0)
             total = total + self.traffic.hops[number, t] * part
         return total

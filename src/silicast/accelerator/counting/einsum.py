@@ -236,16 +236,16 @@ def matmul(*, m: int, n: int, k: int, batch: int = 1, weights_per_batch: bool = 
     >>> matmul(m=4, n=5, k=6).points
     120
     """
-    some: tuple[Rank, ...] = ((("B", 1),),) if batch > 1 else ()
-    current = some if weights_per_batch else ()
+    batch_ranks: tuple[Rank, ...] = ((("B", 1),),) if batch > 1 else ()
+    weight_ranks = batch_ranks if weights_per_batch else ()
     bounds = {"M": m, "N": n, "K": k}
     return Einsum(
         name="matmul",
         bounds={"B": batch, **bounds} if batch > 1 else bounds,
         tensors=(
-            EinsumTensor(WEIGHTS, (*current, *_plain("KN"))),
-            EinsumTensor(INPUTS, (*some, *_plain("MK"))),
-            EinsumTensor(OUTPUTS, (*some, *_plain("MN")), is_output=True),
+            EinsumTensor(WEIGHTS, (*weight_ranks, *_plain("KN"))),
+            EinsumTensor(INPUTS, (*batch_ranks, *_plain("MK"))),
+            EinsumTensor(OUTPUTS, (*batch_ranks, *_plain("MN")), is_output=True),
         ),
     )
 

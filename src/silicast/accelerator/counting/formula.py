@@ -154,8 +154,8 @@ class Formula:
         for index in range(len(self.steps) - 1, self.inputs - 1, -1):
             if index in needed:
                 needed |= {x for x in self.steps[index][1:] if isinstance(x, int)}
-        remaining = [index for index in range(self.inputs, len(self.steps)) if index in needed]
-        return _with_registers(self, remaining, results)
+        needed_steps = [index for index in range(self.inputs, len(self.steps)) if index in needed]
+        return _with_registers(self, needed_steps, results)
 
 
 def _applied(name: str, a: Number, b: Number) -> Number:
@@ -244,22 +244,22 @@ class Compiled:
     def evaluate(self, inputs: Sequence[Number]) -> list[Number]:
         """The results for numbers, or for arrays of shape (rows,); constants are numbers."""
         steps = self.arrays if inputs[0].__class__ is np.ndarray else self.numbers
-        remaining = [*inputs, *self.constants]
-        remaining += [0.0] * (self.registers - len(remaining))
+        registers = [*inputs, *self.constants]
+        registers += [0.0] * (self.registers - len(registers))
         for do, to, a, b in steps:
-            remaining[to] = do(remaining[a], remaining[b])
-        return [remaining[result] for result in self.results]
+            registers[to] = do(registers[a], registers[b])
+        return [registers[result] for result in self.results]
 
 
 def _with_registers(
-    formula: Formula, remaining: list[int], results: Sequence[FormulaValue | float]
+    formula: Formula, needed_steps: list[int], results: Sequence[FormulaValue | float]
 ) -> Compiled:
     constants: dict[float, int] = {}
 
     def constant(x: float) -> int:
         return constants.setdefault(x, formula.inputs + len(constants))
 
-    for index in remaining:
+    for index in needed_steps:
         for x in formula.steps[index][1:]:
             if isinstance(x, float):
                 constant(x)
@@ -269,7 +269,7 @@ def _with_registers(
             constant(float(each))
     last = {
         x: n
-        for n, index in enumerate(remaining)
+        for n, index in enumerate(needed_steps)
         for x in formula.steps[index][1:]
         if isinstance(x, int)
     }
@@ -277,7 +277,7 @@ def _with_registers(
     free: list[int] = []
     positions = formula.inputs + len(constants)
     steps: list[tuple[str, int, int, int]] = []
-    for n, index in enumerate(remaining):
+    for n, index in enumerate(needed_steps):
         name, *arguments = formula.steps[index]
         taken = [constant(x) if isinstance(x, float) else position[x] for x in arguments]
         done = {x for x in arguments if isinstance(x, int) and last[x] == n} - ends

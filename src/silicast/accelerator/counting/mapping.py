@@ -195,8 +195,8 @@ def keep_patterns(
     for left_out in itertools.product((False, True), repeat=len(choices)):
         gone = {choice for choice, out in zip(choices, left_out, strict=True) if out}
         yield tuple(
-            frozenset(name for name in remaining if (level, name) not in gone)
-            for level, remaining in enumerate(full)
+            frozenset(name for name in names if (level, name) not in gone)
+            for level, names in enumerate(full)
         )
 
 
@@ -212,8 +212,8 @@ def _kept(nest: LoopNest, einsum: Einsum, architecture: Architecture) -> Keep:
         for tensor in tensors:
             einsum.tensor(tensor)
     return tuple(
-        frozenset(nest.keeps.get(memory.name, remaining))
-        for memory, remaining in zip(
+        frozenset(nest.keeps.get(memory.name, default))
+        for memory, default in zip(
             architecture.memories, default_keep(einsum, architecture), strict=True
         )
     )

@@ -83,9 +83,9 @@ def table_of(architecture: Architecture, constraints: Constraints) -> dict[str, 
             "innermost": list(rule.innermost),
             "indexing": list(rule.indexing),
         }
-        remaining = {key: value for key, value in parts.items() if value}
-        if remaining:
-            rules.append({"level": level} | ({"axis": axis} if axis >= 0 else {}) | remaining)
+        limits = {key: value for key, value in parts.items() if value}
+        if limits:
+            rules.append({"level": level} | ({"axis": axis} if axis >= 0 else {}) | limits)
     if rules:
         table["constraint"] = rules
     return table

@@ -232,13 +232,13 @@ def _unknown_of_zeros(arch: Architecture) -> list[str]:
 @lru_cache(maxsize=256)
 def _in_format(chip: Chip, compute: str, bits: float) -> Architecture:
     arch = chip.design.architecture
-    current = chip.content.compute.formats.get(compute)
+    chip_format = chip.content.compute.formats.get(compute)
     unit = arch.compute
-    if current is not None:
+    if chip_format is not None:
         unit = replace(
             unit,
-            per_cycle=unit.per_cycle if current.per_cycle is None else current.per_cycle,
-            energy_pj=unit.energy_pj if current.energy_pj is None else current.energy_pj,
+            per_cycle=unit.per_cycle if chip_format.per_cycle is None else chip_format.per_cycle,
+            energy_pj=unit.energy_pj if chip_format.energy_pj is None else chip_format.energy_pj,
         )
     known = not chip.missing_energy
     unit = replace(unit, energy_pj=unit.energy_pj if known else 0.0)

@@ -123,17 +123,17 @@ def with_wires(
     Raises:
         SilicastError: no node is stated, or both a length and an energy.
     """
-    current: list[Node] = []
+    nodes_with_wires: list[Node] = []
     bits = 0.0
     for node in nodes:
         if isinstance(node, Memory):
             bits = node.word_bits
         if isinstance(node, FanOut) and node.name in link_mm:
             hop_pj = _link_pj(node, link_mm[node.name], bits, node_nm)
-            current.append(replace(node, hop_pj=hop_pj))
+            nodes_with_wires.append(replace(node, hop_pj=hop_pj))
         else:
-            current.append(node)
-    return tuple(current)
+            nodes_with_wires.append(node)
+    return tuple(nodes_with_wires)
 
 
 def _link_pj(node: FanOut, mm: float, bits: float, node_nm: float | None) -> float:

@@ -327,9 +327,9 @@ def _einsum(layer: Fields, match: re.Match[str]) -> Einsum:
         indices = re.findall(r"\[(\w+)\]", match[position + 1])
         ranks = tuple(sums.get(i.upper(), ((_dim(i), 1),)) for i in indices)
         tensors.append(EinsumTensor(TENSORS.get(letter, letter), ranks, is_output=position == 1))
-    remaining = tuple(sorted(tensors, key=lambda t: (t.is_output, t.name != WEIGHTS)))
+    ordered = tuple(sorted(tensors, key=lambda t: (t.is_output, t.name != WEIGHTS)))
     with errors_at(layer.path, layer.file):
-        return Einsum(str(layer.get("operator_type")).casefold(), bounds, remaining)
+        return Einsum(str(layer.get("operator_type")).casefold(), bounds, ordered)
 
 
 def _dim(name: str) -> str:

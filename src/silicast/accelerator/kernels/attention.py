@@ -78,8 +78,8 @@ class NestAttention(MappedKernel):
         ).times(visited / np.maximum(dense, 1.0) / pairs)
         mask = xp.float64(column(batch, "mask_bytes", 0))
         load = _summed(load, work, xp.float64(groups)).reading(device, mask)
-        remaining = work.total(visited) * heads
-        vector_s, joules = vector_cost(device, remaining * c["softmax_ops"], remaining)
+        scores_visited = work.total(visited) * heads
+        vector_s, joules = vector_cost(device, scores_visited * c["softmax_ops"], scores_visited)
         q_size, kv_size = (
             element_bytes(variant.dtype),
             element_bytes(variant.kv_dtype or variant.dtype),

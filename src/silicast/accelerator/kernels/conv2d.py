@@ -76,11 +76,11 @@ def _sliding(device: Device, fmt: ChipFormat, shape: ConvolutionShape) -> Counte
             if len(rows):
                 problem = ProblemShape(GROUPED if grouped else WINDOWS, int(stride))
                 parts.append((rows, _windows(device, fmt, problem, _rows(shape, rows))))
-    remaining = np.flatnonzero(~even)
-    if len(remaining):
+    uneven = np.flatnonzero(~even)
+    if len(uneven):
         densities = chip_of(device).densities
         parts.append(
-            (remaining, _unrolled(device, fmt, _rows(shape, remaining), densities, weights=False))
+            (uneven, _unrolled(device, fmt, _rows(shape, uneven), densities, weights=False))
         )
     return Counted.joined(parts)
 

@@ -59,8 +59,8 @@ class NestMoe(MappedKernel):
             parts.append((hidden, inner))
         load: ChipDemand | None = None
         for n, k in parts:
-            current = _products(device, variant.dtype, loads, n, k)
-            load = current if load is None else load.plus(current)
+            part = _products(device, variant.dtype, loads, n, k)
+            load = part if load is None else load.plus(part)
         assert load is not None
         assigned = loads.tokens()
         widths = sum((n * k for n, k in parts), 0.0 * hidden)

@@ -46,8 +46,8 @@ class NestGemm(MappedKernel):
         m, n, k = (xp.float64(batch.dims[name]) for name in ("m", "n", "k"))
         b = xp.float64(batch.dims["batch"]) if "batch" in batch.dims else m / m
         chip = chip_of(device)
-        current, left = _zeros(chip, batch.variant, recipe, device)
-        result = products(device, fmt, b, m, n, k, densities=current, weights_each=False)
+        densities, left = _zeros(chip, batch.variant, recipe, device)
+        result = products(device, fmt, b, m, n, k, densities=densities, weights_each=False)
         load = load_of(device, fmt, result)
         in_bytes = left.inputs * recipe.activation_bits / 8.0
         rows = m * k * in_bytes * b
@@ -82,5 +82,5 @@ def _zeros(chip: Chip, variant: Variant, recipe: Recipe, device: Device) -> tupl
         return chip.densities, chip.left
     if not chip.design.architecture.knows_zeros:
         sparse_rate(variant, recipe, device)
-    current = tuple(sorted({**dict(chip.densities), WEIGHTS: TWO_IN_FOUR}.items()))
-    return current, Left.from_densities(current)
+    densities = tuple(sorted({**dict(chip.densities), WEIGHTS: TWO_IN_FOUR}.items()))
+    return densities, Left.from_densities(densities)

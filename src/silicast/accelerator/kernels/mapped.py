@@ -117,8 +117,10 @@ def products(
 
     def mapped(b: F64, mnk: tuple[F64, F64, F64], shares: F64 | None, *, several: bool) -> Counted:
         problem, sizes = _problem(chip, b, mnk, several=several)
-        current = densities if weights_each or not several else ()
-        return counted(chip, problem, sizes, fmt.compute, fmt.bits, fmt.column, shares, current)
+        product_densities = densities if weights_each or not several else ()
+        return counted(
+            chip, problem, sizes, fmt.compute, fmt.bits, fmt.column, shares, product_densities
+        )
 
     if m.__class__ is not np.ndarray:
         return mapped(b, (m, n, k), main_shares, several=bool(b > 1.0))
@@ -280,8 +282,8 @@ class MappedKernel(Fallback):
 
     def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         """See :meth:`Implementation.shared_log_sd`: with what the mapper may be off."""
-        current = mapper_log_sd(device, format_of(device, variant.dtype))
-        return {**super().shared_log_sd(variant, device), f"mapper:{device.name}": current}
+        log_sd = mapper_log_sd(device, format_of(device, variant.dtype))
+        return {**super().shared_log_sd(variant, device), f"mapper:{device.name}": log_sd}
 
     def configurations(self, op: Op, device: Device) -> Mapping[str, float]:
         """Where its mappings come from; see :meth:`Implementation.configurations`."""

@@ -57,8 +57,10 @@ def _energies(device: Device, dtype: str, log_sd: float) -> Energies | None:
     vector, unit = chip.content.vector, arch.compute.energy_pj or 0.0
     simple = unit if vector is None else vector.energy_pj or 0.0
     special = simple if vector is None else vector.special_energy_pj or simple
-    current = chip.content.compute.formats.get(dtype)
-    product = unit if current is None or current.energy_pj is None else current.energy_pj
+    chip_format = chip.content.compute.formats.get(dtype)
+    product = (
+        unit if chip_format is None or chip_format.energy_pj is None else chip_format.energy_pj
+    )
     return Energies(
         operation_j=0.5 * product * PICO,
         simple_j=simple * PICO,

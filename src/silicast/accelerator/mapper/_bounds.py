@@ -124,7 +124,7 @@ class Bounds:
     ) -> OpenTensorCosts:
         """What the open tensors ``mask`` of states cost."""
         outside, facts = self.outside, self.facts
-        close, remaining, overlap = {}, {}, {}
+        close, beyond, overlap = {}, {}, {}
         for t in mask:
             fill, pass_, room = (
                 facts.fill_pj(t, slot - 1),
@@ -136,7 +136,7 @@ class Bounds:
             share = outside.share(t, np.maximum(fills, 1e-300), still)
             close[t] = waiting + fills * fill + passes * (pass_ / room)
             known = cells.pick(outside.tiles.every_word(t), HERE)[:, 0]
-            remaining[t] = share * (
+            beyond[t] = share * (
                 waiting
                 + np.maximum(0.0, fills - known) * fill
                 + np.maximum(0.0, passes - known) * (pass_ / room)
@@ -148,7 +148,7 @@ class Bounds:
                 overlap[t, d] = np.where(states.fresh[t], retained, 0.0)
         return OpenTensorCosts(
             {t: value[:, None] for t, value in close.items()},
-            {t: value[:, None] for t, value in remaining.items()},
+            {t: value[:, None] for t, value in beyond.items()},
             {key: value[:, None] for key, value in overlap.items()},
         )
 

@@ -67,7 +67,7 @@ class EinsumFacts:
         self.sizes = [float(tensor.size(einsum.bounds)) for tensor in self.tensors]
         self.level_at = {slot: level for level, slot in enumerate(architecture.memory_slots)}
         self.keepers = [
-            [level for level, remaining in enumerate(keep) if tensor.name in remaining]
+            [level for level, names in enumerate(keep) if tensor.name in names]
             for tensor in self.tensors
         ]
         self.output = next(t for t, tensor in enumerate(self.tensors) if tensor.is_output)

@@ -79,9 +79,9 @@ class Outside:
             )
             for d, retained in self.overlaps(t, None, self.lattice.extent):
                 overlap[t, d] = grid.cut(retained)
-        remaining = {t: np.zeros((1,) * len(self.dims)) for t in mask}
+        zero = {t: np.zeros((1,) * len(self.dims)) for t in mask}
         table = np.full(self.lattice.shape, np.inf)
-        ahead = self.ahead(slot, mask, grid, OpenTensorCosts(close, remaining, overlap), rides)
+        ahead = self.ahead(slot, mask, grid, OpenTensorCosts(close, zero, overlap), rides)
         table[grid.corner] = ahead - Places({}, grid.ends)(self.tiles.time(slot))
         return table
 
@@ -101,8 +101,8 @@ class Outside:
             span = self.lattice.span(rank) if spans is None else spans[number]
             for dim, step in rank:
                 d = self.facts.index[dim]
-                remaining = np.maximum(0.0, span - step * extent[d]) / span
-                table[d] = table[d] * remaining if d in table else remaining
+                share = np.maximum(0.0, span - step * extent[d]) / span
+                table[d] = table[d] * share if d in table else share
         yield from table.items()
 
     def _in_space(self, slot: int, mask: Mask, rides: Rides) -> F64:
@@ -193,8 +193,8 @@ class Outside:
                 return
             for step in choices[position]:
                 if step <= room:
-                    for remaining in walk(position + 1, room / step):
-                        yield remaining if step == 1 else {dims[position]: step, **remaining}
+                    for inner in walk(position + 1, room / step):
+                        yield inner if step == 1 else {dims[position]: step, **inner}
 
         yield from walk(0, limit)
 
@@ -209,8 +209,8 @@ class Outside:
     def beyond(self, slot: int, after: Mask, rides: Rides = ()) -> F64:
         """Least outside a memory's loops, by the tile at its own top; ``after`` are still open."""
         level = self.facts.level_at[slot]
-        remaining = frozenset(t for t in range(len(self.free)) if level in self.facts.keepers[t])
-        mask = (after | remaining) if slot else frozenset()
+        tensors = frozenset(t for t in range(len(self.free)) if level in self.facts.keepers[t])
+        mask = (after | tensors) if slot else frozenset()
         return self.table(slot, mask, rides if slot else ()) + (
             self.tiles.fits(slot) + self.tiles.time(slot) + self.tiles.leak(slot)
         )
@@ -250,10 +250,10 @@ class Outside:
             stays = []
             longest = 0
             for t in sorted(mask):
-                current = list(itertools.takewhile(self.free[t].__contains__, turning))
-                longest = max(longest, len(current))
-                if current:
-                    stays.append((t, frozenset(current)))
+                still = list(itertools.takewhile(self.free[t].__contains__, turning))
+                longest = max(longest, len(still))
+                if still:
+                    stays.append((t, frozenset(still)))
             first = set(turning[:1]) & slides
             key = (tuple(sorted(set(turning[:longest]) | first)), tuple(stays))
             table.setdefault(key, []).append(number)

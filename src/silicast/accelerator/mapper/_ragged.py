@@ -166,9 +166,9 @@ class RaggedDescent:
         if math.prod(len(rows) for rows in choices) <= MOST_ORDERS:
             orders = list(itertools.product(*choices))
         else:
-            current = tuple(batch.positions[slot, :, 0] for slot in memories)
+            chosen_order = tuple(batch.positions[slot, :, 0] for slot in memories)
             orders = [
-                (*current[:n], row, *current[n + 1 :])
+                (*chosen_order[:n], row, *chosen_order[n + 1 :])
                 for n, rows in enumerate(choices)
                 for row in rows
             ]
@@ -189,11 +189,11 @@ class RaggedDescent:
 
     def _splits(self, d: int, factors: F64) -> F64:
         """Ways to split a dimension, (slots, n): all, or those that change two loops."""
-        current = tuple(int(f) for f in factors[:, d])
-        known = {current: None}
+        way = tuple(int(f) for f in factors[:, d])
+        ways = {way: None}
         every = self._every(d)
-        known |= dict.fromkeys(self._changed(d, current) if every is None else every)
-        return np.array(list(known), dtype=float).T
+        ways |= dict.fromkeys(self._changed(d, way) if every is None else every)
+        return np.array(list(ways), dtype=float).T
 
     def _every(self, d: int) -> list[tuple[int, ...]] | None:
         """All ways; None where they are too many."""

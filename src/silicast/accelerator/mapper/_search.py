@@ -87,8 +87,8 @@ class MappingSearch:
             if position.is_spatial
             else [
                 (self.facts.tensors[t], self.facts.held(self.facts.level_at[slot], t))
-                for t, remaining in enumerate(self.facts.keepers)
-                if self.facts.level_at[slot] in remaining
+                for t, levels in enumerate(self.facts.keepers)
+                if self.facts.level_at[slot] in levels
             ]
         )
         for d in range(len(self.facts.einsum.dims)):
@@ -202,7 +202,7 @@ class MappingSearch:
         tile = states.tile * factors
         booked, credit = states.booked.copy(), states.credit
         waiting, fills, passes = states.waiting.copy(), states.fills.copy(), states.passes.copy()
-        spans, current, inner = states.spans.copy(), self.facts.spans(tile), states.inner.copy()
+        spans, tile_spans, inner = states.spans.copy(), self.facts.spans(tile), states.inner.copy()
         open_, fresh, slack = states.open.copy(), states.fresh.copy(), states.slack
         visits = np.prod(self.facts.extents / tile, axis=0)
         memory = self.facts.arch.memories[level]
@@ -242,7 +242,7 @@ class MappingSearch:
                     slack = slack + self.facts.sizes[t] * saved * self.facts.outside(slot)
             fills[t] = passes[t] = visits * self.facts.volume(tensor, tile)
             open_[t] = fresh[t] = True
-            spans[owned] = current[owned]
+            spans[owned] = tile_spans[owned]
             if slot == 0:
                 booked += waiting[t]
                 waiting[t] = fills[t] = passes[t] = 0.0
@@ -329,9 +329,9 @@ class MappingSearch:
             if not len(states):
                 return MappingSearchResult(None, UNRANKED, min(dropped, known))
         order = np.argsort(values, kind="stable")
-        batch, rank, remaining = self._counted(history, order, values)
+        batch, rank, uncounted = self._counted(history, order, values)
         cheapest = None if self.facts.prices is None else self._trace(history, order[:1])
-        bound = min(dropped, rank.value, remaining, known)
+        bound = min(dropped, rank.value, uncounted, known)
         if self.facts.hides_time:  # what was beaten by its steps may be faster than what beat it
             bound = min(bound, float(values[order[0]]))
         return MappingSearchResult(batch, rank, bound, cheapest)
@@ -362,9 +362,9 @@ class MappingSearch:
             rank = MappingRank(float(exact[first]), float(counted.cycles[first]))
             if rank.value < math.inf and rank.is_before(best):
                 best, batch = rank, some.take(slice(first, first + 1))
-        remaining = float(values[order[most]]) if len(order) > most else math.inf
-        remaining = remaining if self.is_proof else float(values[order[0]])
-        return batch, best, remaining
+        least = float(values[order[most]]) if len(order) > most else math.inf
+        least = least if self.is_proof else float(values[order[0]])
+        return batch, best, least
 
     def _advance(
         self, states: States, known_of: F64, slot: int, width: int, known: float, last: float
@@ -468,12 +468,12 @@ class MappingSearch:
         ]
         if self.facts.objective != "energy" or self.facts.cycle_pj or self.facts.least_units:
             others.append(states.steps)
-        remaining = undominated(key, np.stack(rows + others), np.stack(sure + others))
+        undominated_rows = undominated(key, np.stack(rows + others), np.stack(sure + others))
         if self.facts.prices is None or not self.facts.prices.words:
-            return good[remaining], math.inf
+            return good[undominated_rows], math.inf
         beaten = np.ones(len(good), dtype=bool)
-        beaten[remaining] = False
-        return good[remaining], float(values[good[beaten]].min(initial=math.inf))
+        beaten[undominated_rows] = False
+        return good[undominated_rows], float(values[good[beaten]].min(initial=math.inf))
 
     def _trace(self, history: list[States], rows: I64) -> MappingBatch:
         """The mappings that complete states stand for."""

@@ -95,7 +95,7 @@ def undominated(keys: I64, costs: F64, surely: F64 | None = None) -> I64:
     order = np.lexsort((costs[0], keys))
     keys, costs = keys[order], costs[:, order]
     upper = costs if surely is None else surely[:, order]
-    remaining: list[I64] = []
+    retained: list[I64] = []
     left = np.arange(len(order))
     for _ in range(6):
         if not len(left):
@@ -103,7 +103,7 @@ def undominated(keys: I64, costs: F64, surely: F64 | None = None) -> I64:
         group = keys[left]
         starts = np.flatnonzero(np.concatenate([[True], group[1:] != group[:-1]]))
         first = left[starts]
-        remaining.append(first)
+        retained.append(first)
         best = np.repeat(first, np.diff(np.append(starts, len(left))))
         alone = best == left
         left, best = left[~alone], best[~alone]
@@ -112,5 +112,5 @@ def undominated(keys: I64, costs: F64, surely: F64 | None = None) -> I64:
             # Sums that differ in rounding only count as equal.
             beaten &= row[left] >= most[best] * (1 - 1e-12)
         left = left[~beaten]
-    remaining.append(left)
-    return order[np.sort(np.concatenate(remaining))]
+    retained.append(left)
+    return order[np.sort(np.concatenate(retained))]

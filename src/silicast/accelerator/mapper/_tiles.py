@@ -208,8 +208,8 @@ class TileFacts:
         if memory.capacity_words is None:
             return np.zeros((1,) * len(self.dims))
         needed = np.zeros((1,) * len(self.dims))
-        for t, remaining in enumerate(self.facts.keepers):
-            if level in remaining:
+        for t, levels in enumerate(self.facts.keepers):
+            if level in levels:
                 words = self.lattice.volume(self.facts.tensors[t]) * self.facts.held(level, t)
                 needed = needed + memory.taken(words)
         return np.where(needed <= memory.usable_words, 0.0, np.inf)

@@ -88,20 +88,20 @@ def compiled(
     chip: Chip,
     work: Iterable[Wanted],
     effort: int = EFFORT,
-    remark: Callable[[Wanted], None] | None = None,
+    before_each: Callable[[Wanted], None] | None = None,
 ) -> list[StoredTable]:
     """Searches every mapping, and takes none that is worse than what is found without a file.
 
     Args:
-        remark: told of each before it is searched.
+        before_each: called with each before it is searched.
 
     Raises:
         SilicastError: one does not fit.
     """
     tables = []
     for each in work:
-        if remark is not None:
-            remark(each)
+        if before_each is not None:
+            before_each(each)
         result = min(
             (_found(chip, each, e) for e in sorted({effort, UNCOMPILED})), key=lambda r: r.value
         )
@@ -113,7 +113,7 @@ def compiled(
                 format=each.compute,
                 sizes=dict(zip(each.problem.dims, each.sizes, strict=True)),
                 loops=loops_text(nest),
-                keeps={name: tuple(sorted(remaining)) for name, remaining in nest.keeps.items()},
+                keeps={name: tuple(sorted(tensors)) for name, tensors in nest.keeps.items()},
                 gap=time_gap(result.cost),
                 density=dict(each.densities),
             )
@@ -158,7 +158,7 @@ def _density(words: Mapping[str, str]) -> str:
 
 
 def _keeps(keeps: Mapping[str, tuple[str, ...]]) -> str:
-    return ", ".join(f'"{name}" = [{_list(remaining)}]' for name, remaining in keeps.items())
+    return ", ".join(f'"{name}" = [{_list(tensors)}]' for name, tensors in keeps.items())
 
 
 def _list(words: Iterable[str]) -> str:

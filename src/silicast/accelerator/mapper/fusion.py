@@ -329,9 +329,9 @@ def going_on(einsum: Einsum, traffic: AccessCounts) -> AccessCounts:
     """Counts of the same loops where results that are there are added to: no visit is the first."""
     t = next(i for i, tensor in enumerate(einsum.tensors) if tensor.is_output)
     reads, fills, distinct = traffic.reads.copy(), traffic.fills.copy(), traffic.distinct.copy()
-    remaining = np.flatnonzero(traffic.tiles[:, t].any(axis=-1))
-    reads[remaining, t] += distinct[remaining, t]
-    fills[remaining[1:], t] += distinct[remaining[1:], t]
+    levels = np.flatnonzero(traffic.tiles[:, t].any(axis=-1))
+    reads[levels, t] += distinct[levels, t]
+    fills[levels[1:], t] += distinct[levels[1:], t]
     distinct[:, t] = 0.0
     return replace(traffic, reads=reads, fills=fills, distinct=distinct)
 

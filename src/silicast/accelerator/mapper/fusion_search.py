@@ -281,9 +281,9 @@ class _FusionSearch:
                 if plan.fits(memory):
                     yield plan
                 if cuts and self._can_keep_halo(cuts[-1]):
-                    remaining = replace(plan, keeps_halo=True)
-                    if remaining.fits(memory):
-                        yield remaining
+                    with_halo = replace(plan, keeps_halo=True)
+                    if with_halo.fits(memory):
+                        yield with_halo
 
     def _may_stay(self, plan: FusionPlan, half: int, tensor: EinsumTensor) -> bool:
         """Whether it is worth anything that a tensor is resident."""
@@ -479,12 +479,12 @@ class _FusionSearch:
 
 def _loosened(rules: Constraints, architecture: Architecture, homes: dict[str, str]) -> Constraints:
     """Rules that no plan's loops, taken as one mapping of the whole, can break."""
-    remaining = {
+    loosened = {
         position: replace(rule, fixed={d: f for d, f in rule.fixed.items() if f == 1})
         for position, rule in rules.rules.items()
         if position != (architecture.memories[0].name, -1)
     }
-    return replace(rules, rules=remaining, least_utilisation=0.0, homes=homes)
+    return replace(rules, rules=loosened, least_utilisation=0.0, homes=homes)
 
 
 def _free_outside(architecture: Architecture) -> Architecture:

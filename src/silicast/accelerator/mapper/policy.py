@@ -145,8 +145,8 @@ def mapping_by_policy(
     if effort >= EFFORT:
         best = min(best, tried(chosen, effort, budget_of(effort, 0.5)), key=lambda item: item[0])
     result = best[1]
-    current = float(value_of(result.cost, objective)[0])
-    return replace(result, value=current, bound=0.0, complete=False)
+    best_value = float(value_of(result.cost, objective)[0])
+    return replace(result, value=best_value, bound=0.0, complete=False)
 
 
 def _starts(

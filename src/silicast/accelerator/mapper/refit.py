@@ -214,9 +214,9 @@ class SearchedProblem:
         """Of each dimension: sizes that are stored, and which of them each mapping has."""
         sizes = []
         for dim in range(len(self.problem.dims)):
-            current = [float(each.sizes[dim]) for each in self.stored]
-            some = sorted(set(current))
-            sizes.append((some, [some.index(size) for size in current]))
+            stored_sizes = [float(each.sizes[dim]) for each in self.stored]
+            distinct = sorted(set(stored_sizes))
+            sizes.append((distinct, [distinct.index(size) for size in stored_sizes]))
         return sizes
 
     @cached_property
@@ -342,8 +342,8 @@ def counted(
         shares_of_main = () if main_shares is None else tuple(main_shares)
         return Counted(work.layout, _of_one(work, tuple(sizes), shares_of_main))
     if len(sizes[0]) <= FEW_ROWS or work.leaves_zeros_out:
-        current = [()] * len(sizes[0]) if main_shares is None else _columns(main_shares)
-        every = [_of_one(work, *each) for each in zip(_columns(sizes), current, strict=True)]
+        row_shares = [()] * len(sizes[0]) if main_shares is None else _columns(main_shares)
+        every = [_of_one(work, *each) for each in zip(_columns(sizes), row_shares, strict=True)]
         return Counted(work.layout, np.array(every).T)
     return _of_rows(work, np.stack(list(sizes)), main_shares)
 

@@ -112,8 +112,8 @@ def stored_templates(
     """
     items = []
     arch = chip.in_format(compute, bits)
-    current, others = _tables_of(chip, problem, compute, bits, densities)
-    for number, table in current or others:
+    matching, others = _tables_of(chip, problem, compute, bits, densities)
+    for number, table in matching or others:
         try:
             einsum = problem.einsum(table.sizes)
             batch = MappingBatch.from_nest(nest_of(table), einsum, arch)
@@ -139,11 +139,11 @@ def _tables_of(
 ) -> tuple[list[tuple[int, StoredTable]], list[tuple[int, StoredTable]]]:
     """What a file stores for a problem, with its place: for these densities, and for others."""
     key, stated = (key_of(problem), compute, bits), dict(in_words(densities))
-    current, others = list[tuple[int, StoredTable]](), list[tuple[int, StoredTable]]()
+    matching, others = list[tuple[int, StoredTable]](), list[tuple[int, StoredTable]]()
     for number, table in enumerate(chip.stored):
         if (table.op, table.format, table.bits) == key:
-            (current if table.density == stated else others).append((number, table))
-    return current, others
+            (matching if table.density == stated else others).append((number, table))
+    return matching, others
 
 
 def key_of(problem: ProblemShape) -> str:
@@ -165,7 +165,7 @@ def nest_of(table: StoredTable) -> LoopNest:
         name, _, axis = position.partition("@")
         loops.append(Loop(name, dim, int(bound), int(axis) if axis else -1))
     return LoopNest(
-        tuple(loops), {name: frozenset(remaining) for name, remaining in table.keeps.items()}
+        tuple(loops), {name: frozenset(tensors) for name, tensors in table.keeps.items()}
     )
 
 

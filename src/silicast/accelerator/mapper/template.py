@@ -82,13 +82,13 @@ class Template:
         growing: list[list[Place]] = []
         rules = self.rules.on(self.einsum)
         for dim, name in enumerate(self.einsum.dims):
-            current = [
+            loops = [
                 (0.0 if self.arch.slots[slot].is_spatial else -bound, slot)
                 for (slot, d), bound in self.bounds.items()
                 if slot and d == dim and name not in rules.rule(self.arch, slot).fixed
             ]
-            in_time = [(bound, slot) for bound, slot in current if bound < 0.0]
-            in_space = [(bound, slot) for bound, slot in current if bound == 0.0]
+            in_time = [(bound, slot) for bound, slot in loops if bound < 0.0]
+            in_space = [(bound, slot) for bound, slot in loops if bound == 0.0]
             growing.append([(slot, dim) for _, slot in [*sorted(in_space), *sorted(in_time)]])
         return growing
 
@@ -111,11 +111,9 @@ class Template:
         rooms = []
         for level, memory in enumerate(self.arch.memories):
             if level and memory.capacity_words is not None:
-                remaining = [t for t in self.einsum.tensors if t.name in self.batch.keep[level]]
-                wasted = len(remaining) * ((memory.bank_words or 1.0) - 1.0)
-                rooms.append(
-                    (self.arch.memory_slots[level], memory.usable_words - wasted, remaining)
-                )
+                tensors = [t for t in self.einsum.tensors if t.name in self.batch.keep[level]]
+                wasted = len(tensors) * ((memory.bank_words or 1.0) - 1.0)
+                rooms.append((self.arch.memory_slots[level], memory.usable_words - wasted, tensors))
         return rooms
 
     def fitted(self, sizes: Sequence[Number]) -> dict[Place, Number]:
@@ -289,14 +287,14 @@ class _Tiles:
         """
         filling = []
         dims = self.template.einsum.dims
-        for at, room, remaining in self.template.rooms:
+        for at, room, tensors in self.template.rooms:
             whole = [
                 1.0 if d == self.dim else xp.minimum(self._extent(at, d), size)
                 for d, size in enumerate(self.sizes)
             ]
             fixed: Number = 0.0
             slope: Number = 0.0
-            for tensor in remaining:
+            for tensor in tensors:
                 volume: Number = 1.0
                 per_step: Number = 0.0
                 for rank in tensor.ranks:

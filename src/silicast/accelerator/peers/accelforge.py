@@ -136,7 +136,7 @@ def _memory(memory: Memory, hz: float, *, outermost: bool) -> list[str]:
     names = ["Weights", "Inputs", "Outputs"]
     must = [LETTERS[n] for n in names if outermost or memory.must_keep(n)]
     may = [LETTERS[n] for n in names if memory.may_keep(n)]
-    remaining = f"keep: {' | '.join(must) or 'Nothing'}, may_keep: {' | '.join(may) or 'Nothing'}"
+    tensors = f"keep: {' | '.join(must) or 'Nothing'}, may_keep: {' | '.join(may) or 'Nothing'}"
     bits = memory.block_words * memory.word_bits
     actions = [
         f"    - {{name: {name}, energy: {energy}, throughput: {rate}, bits_per_action: {bits}}}"
@@ -151,7 +151,7 @@ def _memory(memory: Memory, hz: float, *, outermost: bool) -> list[str]:
         f"    size: {size}",
         "    area: 0",
         f"    leak_power: {_watts(memory.leak_pj_per_cycle, hz)}",
-        f"    tensors: {{{remaining}}}",
+        f"    tensors: {{{tensors}}}",
         "    actions:",
         *actions,
     ]
@@ -187,8 +187,8 @@ def workload_text(einsum: Einsum, bits: int) -> str:
 def _term(tensor: EinsumTensor) -> str:
     indices = []
     for number, rank in enumerate(tensor.ranks):
-        remark = " + ".join(
+        index = " + ".join(
             dim.lower() if step == 1 else f"{step}*{dim.lower()}" for dim, step in rank
         )
-        indices.append(remark if len(rank) == 1 and rank[0][1] == 1 else f"X{number}: {remark}")
+        indices.append(index if len(rank) == 1 and rank[0][1] == 1 else f"X{number}: {index}")
     return f"{tensor.name}[{', '.join(indices)}]"

@@ -102,20 +102,20 @@ def attributes_of(
         SilicastError: two spellings that disagree, or one that changes counts and is not read.
     """
     values: dict[str, Any] = {}
-    current: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for key, value in given.items():
         name = key if key in PLACES else str(key).replace("-", "_")
-        if name in current and current[name] != value:
+        if name in attributes and attributes[name] != value:
             raise SilicastError("is given twice", field=f"{component}.{key}", file=file)
-        current[name] = value
+        attributes[name] = value
     outside = {str(key).replace("-", "_"): value for key, value in outer.items()}
     for name, spellings in SPELLINGS.items():
-        for source in (current, outside):
+        for source in (attributes, outside):
             table = {word: source[word] for word in spellings if source.get(word) is not None}
             if len(set(map(str, table.values()))) > 1:
-                remark = ", ".join(f"{word} = {value}" for word, value in table.items())
+                spelled = ", ".join(f"{word} = {value}" for word, value in table.items())
                 raise SilicastError(
-                    f"{remark} are the same attribute",
+                    f"{spelled} are the same attribute",
                     field=f"{component}.{name}",
                     file=file,
                     hint="keep one of them",
@@ -124,15 +124,15 @@ def attributes_of(
                 values[name] = next(iter(table.values()))
                 break
     for name, default in DEFAULTS.items():
-        if current.get(name) is not None and current[name] != default:
+        if attributes.get(name) is not None and attributes[name] != default:
             raise unsupported(
-                f"is {current[name]}, which is not counted",
+                f"is {attributes[name]}, which is not counted",
                 f"{component}.{name}",
                 f"only {default} is read",
                 file=file,
             )
     known = {*ELSEWHERE, *DEFAULTS, *PLACES, *(w for words in SPELLINGS.values() for w in words)}
-    unused = tuple(key for key in current if key not in known)
+    unused = tuple(key for key in attributes if key not in known)
     return Attributes(component, values, unused, file)
 
 
@@ -193,10 +193,10 @@ class ComponentTree:
             SilicastError: parts of the tree have different ones.
         """
         if len(self.cycles_s) > 1:
-            remark = " and ".join(
+            clocks = " and ".join(
                 f"{value:g} s in {where}" for value, where in self.cycles_s.items()
             )
-            raise unsupported(f"is {remark}", _CYCLE, "a chip has one clock here", file=self.file)
+            raise unsupported(f"is {clocks}", _CYCLE, "a chip has one clock here", file=self.file)
         return next(iter(self.cycles_s), _CYCLE_S)
 
 
@@ -339,8 +339,8 @@ def _fan_out(above_: Component, below: Component, file: str) -> FanOut | None:
         )
     if (x0, y0) == (x1, y1):
         return None
-    current = above_.name if above_.is_dummy else f"{above_.name}.fan_out"
-    return FanOut(current, (x1 // x0, y1 // y0))
+    name = above_.name if above_.is_dummy else f"{above_.name}.fan_out"
+    return FanOut(name, (x1 // x0, y1 // y0))
 
 
 def _memory(component: Component, energies: Mapping[str, float], area: float | None) -> Memory:

@@ -206,11 +206,11 @@ def read_description(
     architecture = built(tree, energies, read_areas(art) if art else {})
     components = {each.name: each for each in tree.components}
     targets = Targets(einsum, architecture, components, file)
-    remaining, constraints = ConstraintReader(targets).read(content)
+    constrained, constraints = ConstraintReader(targets).read(content)
     densities = read_densities(problem.table("instance"), einsum) if problem.values else {}
     unused = [key for key in content.names() if key not in _READ | _OF_OTHERS]
     return Description(
-        eliminated(remaining, einsum, content),
+        eliminated(constrained, einsum, content),
         einsum.with_densities(densities),
         constraints,
         file,

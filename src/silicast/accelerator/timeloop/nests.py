@@ -117,9 +117,9 @@ class MappingReader(EntryReader[list[Loop]]):
             memory.name: frozenset(
                 tensor
                 for tensor in self.einsum.names
-                if tensor in remark.keep
-                or (tensor not in remark.bypass and memory.may_keep(tensor))
+                if tensor in targets.keep
+                or (tensor not in targets.bypass and memory.may_keep(tensor))
             )
             for memory in self.architecture.memories
-            if (remark := self.targets.components.get(memory.name)) is not None
+            if (targets := self.targets.components.get(memory.name)) is not None
         }

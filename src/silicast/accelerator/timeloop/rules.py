@@ -99,9 +99,9 @@ class ConstraintReader(EntryReader[tuple[str, dict[str, Any]]]):
             known = {dim: bound or self.einsum.bounds[dim] for dim, bound in fixed.items()}
             result = axes_of(known, fan.mesh)
             if result is None:
-                remark = ", ".join(f"{dim}={bound}" for dim, bound in known.items() if bound > 1)
+                factors = ", ".join(f"{dim}={bound}" for dim, bound in known.items() if bound > 1)
                 raise unsupported(
-                    f"{remark} do not fit a mesh of {' x '.join(map(str, fan.mesh))}, every "
+                    f"{factors} do not fit a mesh of {' x '.join(map(str, fan.mesh))}, every "
                     "dimension on one axis",
                     f"{where}.factors",
                     "make them smaller",
@@ -132,11 +132,11 @@ class ConstraintReader(EntryReader[tuple[str, dict[str, Any]]]):
         """The node with what it keeps; what nobody speaks of, mappings may keep or not."""
         if isinstance(node, FanOut) or node.name == self.targets.outermost:
             return node
-        remark = self.targets.components.get(node.name, MemoryTargets())
+        targets = self.targets.components.get(node.name, MemoryTargets())
         return replace(
             node,
-            keeps=tuple(t for t in self.einsum.names if t not in remark.bypass),
+            keeps=tuple(t for t in self.einsum.names if t not in targets.bypass),
             may_bypass=tuple(
-                t for t in self.einsum.names if t not in remark.keep and t not in remark.bypass
+                t for t in self.einsum.names if t not in targets.keep and t not in targets.bypass
             ),
         )

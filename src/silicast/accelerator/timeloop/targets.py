@@ -85,11 +85,11 @@ class Targets:
         return name, kind
 
     def _keep(self, component: Component, entry: Fields) -> None:
-        current = self.components.setdefault(component.name, MemoryTargets())
-        current.take(entry, self.einsum)
-        if component.is_dummy and current.keep:
+        targets = self.components.setdefault(component.name, MemoryTargets())
+        targets.take(entry, self.einsum)
+        if component.is_dummy and targets.keep:
             raise entry.error(f"{component.name} holds nothing", "keep")
-        if component.name == self.outermost and current.bypass:
+        if component.name == self.outermost and targets.bypass:
             raise entry.error("the outermost memory keeps every tensor", "bypass")
 
     def loops(self, entry: Fields) -> Mapping[str, Any]:

@@ -37,11 +37,11 @@ class ZeroShares:
             action: read, fill or update.
         """
         tensor = self.einsum.tensor(name)
-        remaining = self._kept(name)
-        if level not in remaining:
+        levels = self._kept(name)
+        if level not in levels:
             return 1.0
-        index = remaining.index(level)
-        outermost_of_edge = remaining[index - 1] if action == "fill" and index else level
+        index = levels.index(level)
+        outermost_of_edge = levels[index - 1] if action == "fill" and index else level
         return self.held(level, tensor) * self._needed(tensor, outermost_of_edge, timed=timed)
 
     def held(self, level: int, tensor: EinsumTensor) -> float:
@@ -64,9 +64,9 @@ class ZeroShares:
 
     def _rules(self, tensor: EinsumTensor, level: int) -> list[Elimination]:
         """What leaves out transfers of a tensor from a memory inwards, or from further out."""
-        remaining = self._kept(tensor.name)
-        child = min((other for other in remaining if other > level), default=len(self.keep))
-        positions = [o for o in remaining if o <= level] if tensor.is_output else range(child)
+        levels = self._kept(tensor.name)
+        child = min((other for other in levels if other > level), default=len(self.keep))
+        positions = [o for o in levels if o <= level] if tensor.is_output else range(child)
         return [
             rule
             for position in positions
@@ -93,11 +93,11 @@ class ZeroShares:
         for tensor in self.einsum.tensors:
             if tensor.is_output:
                 continue
-            remaining = self._kept(tensor.name)
-            for rule in self._rules(tensor, remaining[-1]):
+            levels = self._kept(tensor.name)
+            for rule in self._rules(tensor, levels[-1]):
                 absent |= {name for name in rule.conditions if name in self.einsum.names}
             known = compute == "skip" or (compute == "gate" and not timed)
-            if known or self.held(remaining[-1], tensor) < 1.0:
+            if known or self.held(levels[-1], tensor) < 1.0:
                 absent.add(tensor.name)
         return math.prod(self.einsum.tensor(name).density.share for name in absent) * (
             _WHOLE if absent else 1.0

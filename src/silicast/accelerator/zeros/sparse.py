@@ -166,26 +166,26 @@ class _Zeros:
 
     def follow(self, t: int, tensor: EinsumTensor) -> None:
         """One tensor, from the outermost memory that keeps it to the units."""
-        remaining = [
+        levels = [
             level
             for level in range(len(self.arch.memories))
             if tensor.name in self.batch.keep[level]
         ]
-        described = {level: self.described(t, tensor, level) for level in remaining}
+        described = {level: self.described(t, tensor, level) for level in levels}
         needs = _Needs()
         arriving = self.ones, self.ones
-        for position, level in enumerate(remaining):
+        for position, level in enumerate(levels):
             words = described[level]
             share = self.ones if words is None else words.share
-            above = None if position == 0 else described[remaining[position - 1]]
+            above = None if position == 0 else described[levels[position - 1]]
             if position:
                 self.arrive(t, level, share, arriving, words, above)
-            child = remaining[position + 1] if position + 1 < len(remaining) else None
+            child = levels[position + 1] if position + 1 < len(levels) else None
             self.need(tensor, level, child, needs)
             arriving = self.chances(needs)
             self.leave(t, tensor, level, share, arriving, words)
-        if not tensor.is_output and remaining:
-            self.require(tensor, needs, described[remaining[-1]])
+        if not tensor.is_output and levels:
+            self.require(tensor, needs, described[levels[-1]])
 
     def described(self, t: int, tensor: EinsumTensor, level: int) -> RankWords | None:
         """What a format stores of the tensor's tile; fills in what it takes of the memory."""
@@ -253,12 +253,12 @@ class _Zeros:
 
     def chances(self, needs: _Needs) -> tuple[F64, F64]:
         """(that a transfer is not skipped, that it happens)."""
-        remaining, happens = self.ones, self.ones
+        not_skipped, happens = self.ones, self.ones
         for chance in needs.skip.values():
-            remaining = remaining * chance
+            not_skipped = not_skipped * chance
         for chance in needs.every.values():
             happens = happens * chance
-        return remaining, happens
+        return not_skipped, happens
 
     def leave(
         self,
@@ -316,7 +316,7 @@ class _Zeros:
         """
         used = self.traffic.used[level]
         dense: F64 = getattr(self.traffic, action)[level, t] / used
-        remaining, happens = chances
+        not_skipped, happens = chances
         held = _up(dense, share)
         if downwards:
             actual = np.where(happens < 1.0, held - np.ceil(dense * share * (1.0 - happens)), held)
@@ -324,11 +324,11 @@ class _Zeros:
         else:
             actual = _up(dense, share * happens)
         left_out = held - actual
-        timed = np.where(remaining > happens, _up(dense, share * remaining), actual)
+        timed = np.where(not_skipped > happens, _up(dense, share * not_skipped), actual)
         outcome = self.outcomes[action]
         outcome.actual[level, t] = actual
         outcome.gated[level, t] = np.where(
-            remaining >= 1.0, left_out, np.clip(timed - actual, 0.0, left_out)
+            not_skipped >= 1.0, left_out, np.clip(timed - actual, 0.0, left_out)
         )
         outcome.skipped[level, t] = left_out - outcome.gated[level, t]
         outcome.accesses[level, t] = self.accesses(t, level, actual, dense, happens)
@@ -351,7 +351,7 @@ class _Zeros:
         self, t: int, level: int, words: RankWords, chances: tuple[F64, F64], dense: dict[str, F64]
     ) -> None:
         """Metadata goes with its tile: as often, and left out as often."""
-        remaining, happens = chances
+        not_skipped, happens = chances
         tile = self.traffic.tiles[level, t]
         nothing = np.zeros_like(words.held)
         known = self.formats.get(
@@ -362,8 +362,8 @@ class _Zeros:
             every = words.held * (count / tile)
             parts[action] = np.ceil(every * happens)
             if action == "reads":
-                parts["skipped"] = np.ceil(every * (1.0 - remaining))
-                parts["gated"] = np.ceil(every * (remaining - happens))
+                parts["skipped"] = np.ceil(every * (1.0 - not_skipped))
+                parts["gated"] = np.ceil(every * (not_skipped - happens))
         self.formats[level, t] = Formatted(**parts)
 
     def require(self, tensor: EinsumTensor, needs: _Needs, innermost: RankWords | None) -> None:

@@ -188,16 +188,16 @@ def _of_shares(
     einsum, arch, zeros = result.einsum, result.architecture, result.zeros
     assert zeros is not None
     share = WordShares.from_einsum(einsum, batch.keep, shares, main_shares)
-    current = share.element[None, :, None]
-    out, into = (current * part[..., None].astype(np.float64) for part in (share.out, share.into))
+    element = share.element[None, :, None]
+    out, into = (element * part[..., None].astype(np.float64) for part in (share.out, share.into))
     zeros = replace(
         zeros,
         reads=_times(zeros.reads, out),
         fills=_times(zeros.fills, into),
         updates=_times(zeros.updates, out),
-        stored=zeros.stored * current,
-        expanded=zeros.expanded * current,
-        compressed=zeros.compressed * current,
+        stored=zeros.stored * element,
+        expanded=zeros.expanded * element,
+        compressed=zeros.compressed * element,
     )
     return cost_of(einsum, arch, share.traffic(result.traffic), None, zeros)
 

@@ -81,18 +81,18 @@ def catalog_app(kind: CatalogKind[T]) -> App:
         """
         index = kind.index()
         wanted, named = normalise(text), set(index.containing(text))
-        items = [
+        names = [
             name
             for name in kind.names()
             if name in named or wanted in normalise(kind.family(kind.find(name)))
         ]
-        if not items:
+        if not names:
             try:
                 kind.find(text)
             except SilicastError as error:
                 raise with_kind(error, text) from None
-            items = [text]
-        _print_many(kind, items, json)
+            names = [text]
+        _print_many(kind, names, json)
 
     @app.command(name="show")
     @described()

@@ -62,9 +62,11 @@ def calibrate(
     if show_file is not None:
         return _show(show_file, rows)
     if not rows or output is None:
-        what = "rows to calibrate by" if not rows else "a file to write: -o"
+        missing = "rows to calibrate by" if not rows else "a file to write: -o"
         raise SilicastError(
-            f"expected {what}", field="calibrate", hint="silicast calibrate rows.jsonl -o mine.json"
+            f"expected {missing}",
+            field="calibrate",
+            hint="silicast calibrate rows.jsonl -o mine.json",
         )
     from silicast.measurement.calibrating.calibrate_samples import is_samples
 

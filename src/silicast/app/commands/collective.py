@@ -72,7 +72,7 @@ def collective(
     from silicast.scenario.answers.collective.collective_sizes import sizes_of
 
     sizes = sizes_of(size)
-    given = {
+    options = {
         "dtype": dtype,
         "implementation": implementation,
         "implementation_version": implementation_version,
@@ -80,7 +80,7 @@ def collective(
         "groups": groups,
         "group_stride": group_stride,
     }
-    workload = {"op": op, **{name: value for name, value in given.items() if value is not None}}
+    workload = {"op": op, **{name: value for name, value in options.items() if value is not None}}
     joined = {
         "gpus_per_node": gpus_per_node,
         "gpus_per_pod": gpus_per_pod,
@@ -225,8 +225,8 @@ def _beside_astra(
             for peer in peers
         }
     if json:
-        items = [{**msgspec.to_builtins(p), "answer": answers.get(p.whole_size)} for p in peers]
-        write_json({"ok": True, "npus": npus, "points": items})
+        points = [{**msgspec.to_builtins(p), "answer": answers.get(p.whole_size)} for p in peers]
+        write_json({"ok": True, "npus": npus, "points": points})
     else:
         show(astra_report(op, npus, peers, answers))
     return status.ANSWERED

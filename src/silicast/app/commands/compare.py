@@ -79,29 +79,29 @@ def compare(
 
         check_plot(plot)
     demand = demand_of(users, tokens_per_user, batch_flags.batch)
-    items: list[Candidate] = []
+    compared: list[Candidate] = []
     count, whole = sum(len(plans) for _ in devices), True
     try:
         with progress("predicting", count) as advance:
             for each in candidates(scenario, devices, plans, demand, price, price_where, gpus):
-                items.append(each)
-                advance(len(items))
+                compared.append(each)
+                advance(len(compared))
     except KeyboardInterrupt:
-        if not items:
+        if not compared:
             raise
         whole = False
-    _print(scenario, devices, items, sort, csv, plot, html, json=json, users=users)
+    _print(scenario, devices, compared, sort, csv, plot, html, json=json, users=users)
     if not whole:
-        warn(f"interrupted: {len(items)} of {count} were predicted")
+        warn(f"interrupted: {len(compared)} of {count} were predicted")
         return status.INTERRUPTED
-    answered = sum(each.reply.ok for each in items)
-    return status.ANSWERED if answered == len(items) else status.NOT_ANSWERED
+    answered = sum(each.reply.ok for each in compared)
+    return status.ANSWERED if answered == len(compared) else status.NOT_ANSWERED
 
 
 def _print(
     scenario: dict[str, Any],
     devices: list[str],
-    items: list[Candidate],
+    compared: list[Candidate],
     sort: str | None,
     csv: Path | None,
     plot: Path | None,
@@ -120,10 +120,10 @@ def _print(
         write_plot,
     )
 
-    if not json and not any(each.reply.ok for each in items):
-        raise _refused(items[0])
-    word = sort_word(sort, items)
-    ordered = in_order(items, word)
+    if not json and not any(each.reply.ok for each in compared):
+        raise _refused(compared[0])
+    word = sort_word(sort, compared)
+    ordered = in_order(compared, word)
     head = title({**scenario, "device": " / ".join(devices)})
     after = []
     if users is not None:
@@ -145,7 +145,7 @@ def _print(
         write_page(html, comparison_page(head, ordered, word, after, today))
         warn(f"{html}: the report")
     if json:
-        write_json(plain(items))
+        write_json(plain(compared))
     else:
         show(shown)
 
@@ -158,15 +158,15 @@ def _refused(candidate: Candidate) -> SilicastError:
     return SilicastError(error.message, kind=error.kind, field=error.field, hint=error.hint)
 
 
-def _plans(texts: list[str] | None, given: dict[str, int]) -> list[dict[str, int]]:
+def _plans(texts: list[str] | None, degrees: dict[str, int]) -> list[dict[str, int]]:
     """The plans, with the degrees that were given once for all of them."""
     plans = [plan_degrees(text) for text in texts or []] or [{}]
     for plan in plans:
-        for name, degree in given.items():
+        for name, degree in degrees.items():
             if plan.get(name, degree) != degree:
                 raise SilicastError(
                     f"{name}={plan[name]} contradicts --{name} {degree}",
                     field="--plan",
                     hint="keep one of them",
                 )
-    return [{**plan, **given} for plan in plans]
+    return [{**plan, **degrees} for plan in plans]

@@ -62,24 +62,24 @@ def map_(
     from silicast.report.designs.mappings import answer_data, mapping_card
     from silicast.report.drawing.plot_file import check_plot
 
-    given, at = flags or MapFlags(), process or ProcessFlags()
-    changed = _under(given.policy, at)
+    options, at = flags or MapFlags(), process or ProcessFlags()
+    changed = _under(options.policy, at)
     if has_cores(chip):
-        return map_cores(chip, op, sizes, given, changed)
+        return map_cores(chip, op, sizes, options, changed)
     if is_workload(op):
-        return map_layers(chip, op, sizes, given, changed)
-    if given.fuse:
-        return map_pair(chip, op, sizes, given, changed)
-    if given.plot is not None:
-        check_plot(given.plot)
-    task = changed(task_of(chip, op, sizes, given.density or ()))
-    answer = mapped(task, given.objective, given.effort)
-    _warn_of(chip, given.density, at, answer.remark, answer.cost.einsum)
-    if given.plot is not None:
+        return map_layers(chip, op, sizes, options, changed)
+    if options.fuse:
+        return map_pair(chip, op, sizes, options, changed)
+    if options.plot is not None:
+        check_plot(options.plot)
+    task = changed(task_of(chip, op, sizes, options.density or ()))
+    answer = mapped(task, options.objective, options.effort)
+    _warn_of(chip, options.density, at, answer.remark, answer.cost.einsum)
+    if options.plot is not None:
         from silicast.report.designs.mapping_plot import draw_mapping
 
-        draw_mapping(answer.nest, answer.cost, given.plot)
-    if given.json:
+        draw_mapping(answer.nest, answer.cost, options.plot)
+    if options.json:
         write_json(answer_data(answer))
     else:
         show(mapping_card(answer.nest, answer.cost, answer))
@@ -107,25 +107,25 @@ def explain(
     from silicast.report.designs.mappings import mapping_card, mapping_data, traffic_table
     from silicast.report.drawing.plot_file import check_plot
 
-    given, at = flags or MapFlags(), process or ProcessFlags()
-    changed = _under(given.policy, at)
-    if given.fuse:
-        return map_pair(chip, op, sizes, given, changed, explains=True)
-    if given.plot is not None:
-        check_plot(given.plot)
+    options, at = flags or MapFlags(), process or ProcessFlags()
+    changed = _under(options.policy, at)
+    if options.fuse:
+        return map_pair(chip, op, sizes, options, changed, explains=True)
+    if options.plot is not None:
+        check_plot(options.plot)
     if op:
-        task = changed(task_of(chip, op, sizes, given.density or ()))
-        answer = mapped(task, given.objective, given.effort)
+        task = changed(task_of(chip, op, sizes, options.density or ()))
+        answer = mapped(task, options.objective, options.effort)
         nest, cost, remark = answer.nest, answer.cost, answer.remark
     else:
         nest, cost = given_mapping(chip, changed)
         remark = ""
-    _warn_of(chip, given.density, at, remark, cost.einsum)
-    if given.plot is not None:
+    _warn_of(chip, options.density, at, remark, cost.einsum)
+    if options.plot is not None:
         from silicast.report.designs.mapping_plot import draw_mapping
 
-        draw_mapping(nest, cost, given.plot)
-    if given.json:
+        draw_mapping(nest, cost, options.plot)
+    if options.json:
         write_json(mapping_data(nest, cost))
     else:
         show(mapping_card(nest, cost), "", traffic_table(cost))

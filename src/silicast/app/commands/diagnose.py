@@ -89,9 +89,9 @@ def _files(paths: list[Path], device: str, *, json: bool) -> int:
     from silicast.measurement.trials.diagnosed import diagnose_files
     from silicast.report.tasks.tuning import rows_data, rows_report
 
-    rows, remark = diagnose_files(paths, device)
+    rows, notes = diagnose_files(paths, device)
     if json:
-        write_json({"kernels": rows_data(rows), "notes": remark})
+        write_json({"kernels": rows_data(rows), "notes": notes})
     else:
-        show(rows_report(rows, remark))
+        show(rows_report(rows, notes))
     return status.ANSWERED if any(row.diagnosis for row in rows) else status.NOT_ANSWERED

@@ -119,6 +119,8 @@ def _setup(answer: Tree) -> Tree:
 
 def _changed(a: Tree, b: Tree) -> dict[str, tuple[Any, Any]]:
     """Fields whose values differ, by their dotted names."""
-    one, other = dict(leaves(a)), dict(leaves(b))
-    names = [name for name in {**one, **other} if name not in ("id", "why")]
-    return {n: (one.get(n), other.get(n)) for n in names if one.get(n) != other.get(n)}
+    fields_a, fields_b = dict(leaves(a)), dict(leaves(b))
+    names = [name for name in {**fields_a, **fields_b} if name not in ("id", "why")]
+    return {
+        n: (fields_a.get(n), fields_b.get(n)) for n in names if fields_a.get(n) != fields_b.get(n)
+    }

@@ -77,8 +77,8 @@ def _explained(word: str) -> bool:
     if lines:
         show("\n".join(lines))
     elif word.replace("-", "_").replace(" ", "_").isidentifier():
-        known = (*TERMS, *METRICS)
-        raise unknown_name(f"neither a file nor a metric: {word:.80}", "", near(word, known))
+        words = (*TERMS, *METRICS)
+        raise unknown_name(f"neither a file nor a metric: {word:.80}", "", near(word, words))
     return bool(lines)
 
 

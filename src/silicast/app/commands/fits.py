@@ -79,8 +79,8 @@ def fits_scenario(
     *, device: Any, model: Any, engine: str | None, gpus: int = 1, **workload: Any
 ) -> dict[str, Any]:
     """The scenario that the flags stand for; what is empty is left out."""
-    stated = {"device": device, "model": model, "engine": engine}
+    names = {"device": device, "model": model, "engine": engine}
     if gpus > 1:
-        stated["cluster"] = {"gpus": gpus}
+        names["cluster"] = {"gpus": gpus}
     scenario: dict[str, Any] = {"format": 1, "task": "fits", "workload": workload}
-    return scenario | {name: value for name, value in stated.items() if value}
+    return scenario | {name: value for name, value in names.items() if value}

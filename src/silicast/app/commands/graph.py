@@ -84,8 +84,8 @@ def graph(
         scenario["model"] = program
     if training:
         workload["mode"] = "training"
-    given = {"batch": batch, "seq_len": seq_len, "optimizer": optimizer}
-    workload |= {name: value for name, value in given.items() if value is not None}
+    stated = {"batch": batch, "seq_len": seq_len, "optimizer": optimizer}
+    workload |= {name: value for name, value in stated.items() if value is not None}
     several = _set_sizes(workload, set_ or [])
     scenario["workload"] = workload
     named = {"attention": attention, "runtime": runtime}
@@ -121,11 +121,11 @@ def _set_sizes(workload: dict[str, Any], words: list[str]) -> tuple[str, tuple[i
     from silicast.scenario.answers.graph.size_curve import sizes_of
 
     sizes = sizes_of(words)
-    one = {name: values[0] for name, values in sizes.items() if len(values) == 1}
+    single = {name: values[0] for name, values in sizes.items() if len(values) == 1}
     if "graph" in workload:
-        workload["sizes"] = one
+        workload["sizes"] = single
     else:
-        workload |= one
+        workload |= single
     return next(((name, values) for name, values in sizes.items() if len(values) > 1), None)
 
 

@@ -59,8 +59,8 @@ def import_(
     fields = key_values(set_ or [], "--set", "--set parallel.tp=2")
     if not format_ and (described := _described_by(files, output)) is not None:
         variables = key_values(env or [], "--env", "--env TP=2")
-        given = {name: str(value) for name, value in variables.items()}
-        return _scenario(described, files, output, device, fields, run, given)
+        environment = {name: str(value) for name, value in variables.items()}
+        return _scenario(described, files, output, device, fields, run, environment)
     if env:
         raise SilicastError("only a script that starts a run reads variables", field="--env")
     try:
@@ -118,19 +118,19 @@ def _scenario(
     gpus = fields.get("cluster.gpus")
     devices = gpus if isinstance(gpus, int) and gpus > 0 else 0
     scenario, remarks = reader.read(files, devices, run, variables)
-    given = {"device": device, **fields} if device else fields
-    whole = with_fields(scenario, given)
+    changes = {"device": device, **fields} if device else fields
+    whole = with_fields(scenario, changes)
     if isinstance(named := whole.get("device"), str):
         from silicast.hardware.catalog import find_device
 
         find_device(named)
     missing = reader.missing(whole)
-    if given and (missing is None or missing[0] == "device"):
+    if changes and (missing is None or missing[0] == "device"):
         # what is stated is checked before a device is
         named = whole.get("device") or "h100"
         decode({**whole, "device": named}, folder=output.parent)
     for line in remarks:
-        if not (given.get("device") and line.startswith("device: not stated")):
+        if not (changes.get("device") and line.startswith("device: not stated")):
             show(line)
     if missing is not None and missing[0] != "device":
         raise SilicastError(
@@ -160,11 +160,11 @@ def _tried(reader: ScenarioReader, scenario: dict[str, Any], file: Path, folder:
 
             prepared(decoded, SAMPLE)
     except SilicastError as error:
-        stated = f"what the files state is changed by --set {error.field or 'FIELD'}=VALUE"
+        change = f"what the files state is changed by --set {error.field or 'FIELD'}=VALUE"
         raise SilicastError(
             error.message,
             kind=error.kind,
             field=error.field,
-            hint=f"{error.hint}; {stated}" if error.hint else stated,
+            hint=f"{error.hint}; {change}" if error.hint else change,
             file=str(file),
         ) from None

@@ -31,11 +31,11 @@ def infer(
         scenario["workload"]["cached_len"] = cached_len
     if speculative is not None:
         scenario["speculative"] = table_of("speculative", speculative)
-    known = price_of(price, price_where, device)
-    scenario = with_price(with_calibrations(scenario, calibration), known)
+    hourly = price_of(price, price_where, device)
+    scenario = with_price(with_calibrations(scenario, calibration), hourly)
     reply = predicted(scenario)
     write_html(scenario, reply, html)
     screen = screen_of(scenario)
     return print_reply(
-        reply, lambda answer: with_price_line(screen(answer), known), json=json, strict=strict
+        reply, lambda answer: with_price_line(screen(answer), hourly), json=json, strict=strict
     )

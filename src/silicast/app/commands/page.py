@@ -66,8 +66,8 @@ def page(
         "output_len": output_len,
     }
     setups = [
-        decode({"model": one, "device": other, **common}, PageSetup)
-        for one, other in zip(models, devices, strict=True)
+        decode({"model": model_name, "device": other, **common}, PageSetup)
+        for model_name, other in zip(models, devices, strict=True)
     ]
     count = sum(len(REQUESTS) + 1 for _ in setups)
     with progress("predicting", count) as advance:

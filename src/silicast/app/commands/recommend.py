@@ -62,11 +62,11 @@ def recommend(
             commas; left out, shell.
         checkpoint: repository or path of the weights for them; left out, the name of the model.
     """
-    given, varied = dict(locals()), varied_fields(vary or [])
+    arguments, varied = dict(locals()), varied_fields(vary or [])
     from silicast.report.tasks.recommendation import recommendation_report
 
     scenario = recommend_scenario(
-        given, gpus, names_of(engine, "--engine"), names_of(dtype, "--dtype"), varied
+        arguments, gpus, names_of(engine, "--engine"), names_of(dtype, "--dtype"), varied
     )
     scenario = with_calibrations(scenario, calibration)
     targets = targets_of(target)

@@ -137,8 +137,8 @@ class _TraceRequest:
         return {"training": self.training, "dtype": self.dtype, "autocast": self.autocast or ""}
 
     def _path(self) -> Path:
-        for given, flag in ((self.dtype, "--dtype"), (self.autocast, "--autocast")):
-            if given is not None:
+        for value, flag in ((self.dtype, "--dtype"), (self.autocast, "--autocast")):
+            if value is not None:
                 raise SilicastError(
                     "a file's formats are its own", field=flag, hint="export it in that format"
                 )
@@ -155,9 +155,9 @@ class _TraceRequest:
         }
 
         def make(sizes: Mapping[str, int]) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-            given = {**self.sizes, **sizes}
+            all_sizes = {**self.sizes, **sizes}
             return self._called(
-                factory, given if every else {k: v for k, v in given.items() if k in takes}
+                factory, all_sizes if every else {k: v for k, v in all_sizes.items() if k in takes}
             )
 
         name = self.program.rpartition(":")[2]
@@ -215,8 +215,8 @@ def _check_sizes(program: str, factory: Callable[..., Any], names: Sequence[str]
         return
     for name in names:
         if name not in takes:
-            known = ", ".join(takes) or "none"
-            raise unknown_name(f"{program} takes no size {name!r}", "program", f"takes: {known}")
+            accepted = ", ".join(takes) or "none"
+            raise unknown_name(f"{program} takes no size {name!r}", "program", f"takes: {accepted}")
 
 
 def _factory(location: str, name: str) -> Callable[..., Any]:
@@ -248,16 +248,16 @@ def _factory(location: str, name: str) -> Callable[..., Any]:
     return factory  # type: ignore[no-any-return]
 
 
-def _failed(what: str, error: Exception) -> SilicastError:
+def _failed(program: str, error: Exception) -> SilicastError:
     """An error of the user's code, with its last line there."""
     from silicast.workload.front_ends.failures import import_failure, line_of
 
     where = line_of(error, not_in=("/silicast/", "site-packages", "<frozen", "/importlib/"))
-    if known := import_failure(error):
-        return known.located(known.field, where or known.file)
-    remark = (str(error).strip().splitlines() or [""])[0][:200]
+    if failure := import_failure(error):
+        return failure.located(failure.field, where or failure.file)
+    message = (str(error).strip().splitlines() or [""])[0][:200]
     return SilicastError(
-        f"{what} raised {type(error).__name__}: {remark}",
+        f"{program} raised {type(error).__name__}: {message}",
         field="program",
         file=where,
         hint=f"{RETURNS}; --weights makes real tensors where it needs their values",

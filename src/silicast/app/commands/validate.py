@@ -60,10 +60,10 @@ def validate(
 
         result = score_measured(measured, calibration or [], device, keep_flagged=keep_flagged)
         return _show_measured(result, json=json)
-    given = {"calibration": calibration, "device": device, "keep_flagged": keep_flagged}
-    if any(given.values()):
+    options = {"calibration": calibration, "device": device, "keep_flagged": keep_flagged}
+    if any(options.values()):
         raise SilicastError(
-            "goes with --measured", field=next(name for name, value in given.items() if value)
+            "goes with --measured", field=next(name for name, value in options.items() if value)
         )
     files = [name for name in names if name.endswith(".toml")]
     if files and len(files) < len(names):
@@ -160,7 +160,7 @@ def _make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
-        remark = error.strerror if isinstance(error, OSError) else str(error)
+        reason = error.strerror if isinstance(error, OSError) else str(error)
         raise SilicastError(
-            f"cannot make this folder: {remark}", kind="io", file=str(path)
+            f"cannot make this folder: {reason}", kind="io", file=str(path)
         ) from None

@@ -69,8 +69,8 @@ class Guard:
         if origin is not None and origin.partition("://")[2] != host:
             return 403, "pages of other sites may not ask", "open the page of this server"
         if self._settings.token and path not in PUBLIC:
-            given = headers.get(b"authorization", "").removeprefix("Bearer ").encode("latin-1")
-            if not hmac.compare_digest(given, self._settings.token.encode()):
+            token = headers.get(b"authorization", "").removeprefix("Bearer ").encode("latin-1")
+            if not hmac.compare_digest(token, self._settings.token.encode()):
                 return 401, "no token, or another", "send Authorization: Bearer TOKEN"
         return None
 

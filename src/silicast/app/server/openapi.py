@@ -86,8 +86,8 @@ def _post(
 def _get(summary: str, parameters: list[dict[str, Any]] | None = None) -> dict[str, Any]:
     responses = {"description": "answered"}
     refused = {code: {"description": "refused"} for code in ("401", "403", "404", "421", "422")}
-    stated = {"parameters": parameters} if parameters else {}
-    return {"summary": summary, **stated, "responses": {"200": responses, **refused}}
+    optional = {"parameters": parameters} if parameters else {}
+    return {"summary": summary, **optional, "responses": {"200": responses, **refused}}
 
 
 def _name() -> dict[str, Any]:

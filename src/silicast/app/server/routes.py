@@ -162,8 +162,8 @@ class PredictionServer:
         if not (after.isascii() and after.isdecimal() and len(after) < 10):
             message = f"expected a whole number from 0, found {after[:20]!r}"
             raise RefusedRequestError(refusal_response(422, message, field="after"))
-        some = rows[int(after) :][: self._settings.points]
-        return Response(b"".join(some), media_type=LINES)
+        page = rows[int(after) :][: self._settings.points]
+        return Response(b"".join(page), media_type=LINES)
 
     async def cancel_sweep(self, request: Request) -> Response:
         """Ends a sweep; its answers stay."""
@@ -190,8 +190,8 @@ class PredictionServer:
             raise RefusedRequestError(refusal_response(422, "is too long", field="contains"))
         kind = request.path_params["kind"]
         if kind not in CATALOGS:
-            known = ", ".join(CATALOGS)
-            raise RefusedRequestError(refusal_response(404, f"no catalog of that name: {known}"))
+            kinds = ", ".join(CATALOGS)
+            raise RefusedRequestError(refusal_response(404, f"no catalog of that name: {kinds}"))
         return json_response([name for name in CATALOGS[kind]() if _contains(name, text)])
 
     async def meanings(self, _request: Request) -> Response:
@@ -288,13 +288,13 @@ def _parameter(request: Request, name: str, default: str) -> str:
     Raises:
         RefusedRequestError: it stands twice, or another one is there.
     """
-    given = request.query_params.multi_items()
-    if given and [key for key, _ in given] != [name]:
-        other = next((key for key, _ in given if key != name), "")
+    parameters = request.query_params.multi_items()
+    if parameters and [key for key, _ in parameters] != [name]:
+        other = next((key for key, _ in parameters if key != name), "")
         message = f"unknown parameter {shown(other)}" if other else "stands twice"
         hint = f"this path knows ?{name}="
         raise RefusedRequestError(refusal_response(422, message, hint, field=name))
-    return given[0][1] if given else default
+    return parameters[0][1] if parameters else default
 
 
 async def _is_gone(request: Request) -> None:

@@ -115,9 +115,9 @@ class _AttentionBench(_Heads):
     def why_not_measured(self, kernel: Columns, machine: MeasuredMachine) -> str:
         """What PyTorch or a package does not compute."""
         variant, library = kernel.get("variant"), kernel.get("library")
-        current = _library(variant, machine)
-        if library is not None and library != current:
-            return f"library = {library!r} is not that of variant = {variant!r}: {current}"
+        usual = _library(variant, machine)
+        if library is not None and library != usual:
+            return f"library = {library!r} is not that of variant = {variant!r}: {usual}"
         heads, shared = kernel["num_heads"], key_heads(kernel)
         if variant == "sdpa_efficient" and shared != heads:
             return "PyTorch's memory-efficient attention takes a key head for each query head"

@@ -161,15 +161,15 @@ class Bench(ABC):
             kernel_case(kernel)
         except SilicastError as error:
             return str(error)
-        known = self._unknown(kernel, machine) or self.why_not_measured(kernel, machine)
-        return known or self._try(self.tiny(kernel), machine)
+        reason = self._unknown(kernel, machine) or self.why_not_measured(kernel, machine)
+        return reason or self._try(self.tiny(kernel), machine)
 
     def _unknown(self, kernel: Columns, machine: MeasuredMachine) -> str:
         """A column that the bench does not act on."""
         ranges = self.ranges(machine)
         smallest: Columns = {name: size.low for name, size in ranges.sizes.items()}
         smallest |= {name: values[0] for name, values in ranges.choices.items()}
-        known = {
+        columns = {
             column
             for name, values in ranges.choices.items()
             for value in values
@@ -178,7 +178,7 @@ class Bench(ABC):
         for name, value in kernel.items():
             if name in OPEN or name in ranges.sizes:
                 continue
-            if name not in known and name not in ranges.choices and _changes(kernel, name):
+            if name not in columns and name not in ranges.choices and _changes(kernel, name):
                 return f"{name} = {value!r} is not measured here"
             offers = ranges.choices.get(name, ())
             if name in ("dtype", "library", "variant", "kind") and offers and value not in offers:

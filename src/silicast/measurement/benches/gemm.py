@@ -125,8 +125,8 @@ class GemmBench(Bench):
             return normal((batch, m, k), dtype, machine), normal((batch, k, n), dtype, machine)
         rows, weight = normal((m, k), dtype, machine), normal((n, k), dtype, machine).t()
         if dtype == "fp8":
-            one = torch.ones((), dtype=torch.float32, device=device)
-            return rows, weight, one, one.clone()
+            scale = torch.ones((), dtype=torch.float32, device=device)
+            return rows, weight, scale, scale.clone()
         return rows, weight
 
     def function(self, kernel: Columns) -> Callable[..., object]:

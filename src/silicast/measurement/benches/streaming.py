@@ -56,10 +56,10 @@ class ElementwiseBench(Bench):
         kind, count = kernel.get("kind", "copy"), kernel["elements"]
         cols = next(c for c in range(min(WIDEST, count), 0, -1) if count % c == 0)
         shape = (count // cols, cols)
-        items = [normal(shape, dtype_of(kernel), machine) for _ in range(KINDS[kind][1])]
+        tensors = [normal(shape, dtype_of(kernel), machine) for _ in range(KINDS[kind][1])]
         if kind == "sqrt":
-            items[0].square_()
-        return (*items, NUMBER) if kind.endswith("u") and kind[:-1] in CALLS else tuple(items)
+            tensors[0].square_()
+        return (*tensors, NUMBER) if kind.endswith("u") and kind[:-1] in CALLS else tuple(tensors)
 
     def function(self, kernel: Columns) -> Callable[..., object]:
         import torch

@@ -218,15 +218,15 @@ def _checked(
     """Credible rows, and why times of runs are not used."""
 
     def of_device(rows: Iterable[DatasetRow[T]]) -> list[DatasetRow[T]]:
-        remaining = []
+        on_device = []
         for each in rows:
             if each.is_measured_on(device):
-                remaining.append(each)
+                on_device.append(each)
             else:
                 rejected.add(
                     f"are of another device ({each.device[0][:40]})", each.number, each.file
                 )
-        return remaining
+        return on_device
 
     kernels = checked_kernels(dataset, device, named, rejected)
     hosts = checked_hosts(of_device(dataset.hosts), named, rejected)
@@ -293,11 +293,15 @@ class _DeviceFit:
         """Accuracy on rows that were held out; host times that nothing predicts do not count."""
         before, after = scored(rows.cases), self._predicted(calibration, rows.cases)
         counted = [
-            (one, two)
-            for one, two in zip(before, after, strict=True)
-            if one.answered or two.case.host is None
+            (row_before, row_after)
+            for row_before, row_after in zip(before, after, strict=True)
+            if row_before.answered or row_after.case.host is None
         ]
-        return summarised(HELD_OUT, [one for one, _ in counted], [two for _, two in counted])
+        return summarised(
+            HELD_OUT,
+            [row_before for row_before, _ in counted],
+            [row_after for _, row_after in counted],
+        )
 
     def _cross_validated(self, rows: _DeviceRows) -> list[Scored]:
         """Kernels, collectives and host times, each predicted by fits to other rows."""
@@ -325,9 +329,9 @@ class _DeviceFit:
             assert case.host is not None
             key = (constant_of(case.host, self.device), case.host.engine)
             hosts.setdefault(key, []).append(case)
-        for one in hosts.values():
+        for host_cases in hosts.values():
             scores = cross_validated(
-                one, one, lambda fitted, out: by(_DeviceRows(hosts=fitted), out)
+                host_cases, host_cases, lambda fitted, out: by(_DeviceRows(hosts=fitted), out)
             )
             scoreds += [row for row in scores if row.answered]
         return scoreds
@@ -336,9 +340,9 @@ class _DeviceFit:
         return scored(cases, [self.folder.file(calibration)])
 
 
-def _merged(known: Sequence[HostConstant], more: Sequence[HostConstant]) -> list[HostConstant]:
+def _merged(constants: Sequence[HostConstant], more: Sequence[HostConstant]) -> list[HostConstant]:
     """Constants; those that follow from runs replace those measured by themselves."""
-    table = {(each.constant, each.engine): each for each in known}
+    table = {(each.constant, each.engine): each for each in constants}
     for each in more:
         key = (each.constant, each.engine)
         rows = table[key].rows if key in table else 0

@@ -67,15 +67,15 @@ def checked_collectives(
         except SilicastError as error:
             rejected.add(f"are not understood: {error}", each.number, each.file)
     predicted = scored([case for case, _, _ in understood])
-    remaining: dict[Key, list[MeasuredCollective]] = {}
+    rows_by_key: dict[Key, list[MeasuredCollective]] = {}
     for (case, key, size), item in zip(understood, predicted, strict=True):
         reason = _impossible(item)
         if reason:
             rejected.add(reason, case.number, case.file)
         else:
             ratio = math.log(case.measured / item.estimate)
-            remaining.setdefault(key, []).append(MeasuredCollective(case, key, size, ratio))
-    return [row for group in remaining.values() for row in _consistent(group, rejected)]
+            rows_by_key.setdefault(key, []).append(MeasuredCollective(case, key, size, ratio))
+    return [row for group in rows_by_key.values() for row in _consistent(group, rejected)]
 
 
 def _place(case: Case, device: Device) -> tuple[Key, int]:
@@ -105,7 +105,7 @@ def _consistent(
     by_case: dict[str, list[float]] = {}
     for row in rows:
         by_case.setdefault(row.case.identity, []).append(row.case.measured)
-    remaining = []
+    consistent = []
     for row in rows:
         repeats = by_case[row.case.identity]
         if max(repeats) > CONTRADICTS * min(repeats):
@@ -113,10 +113,10 @@ def _consistent(
         elif len(rows) >= STRAY_AMONG and abs(row.log_ratio - middle) > math.log(STRAY):
             reason = OUTLIER
         else:
-            remaining.append(row)
+            consistent.append(row)
             continue
         rejected.add(reason, row.case.number, row.case.file)
-    return remaining
+    return consistent
 
 
 def fit_collectives(rows: Sequence[MeasuredCollective]) -> list[CollectiveCurve]:

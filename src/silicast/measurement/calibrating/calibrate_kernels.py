@@ -84,13 +84,13 @@ def checked_kernels(
             understood.append(_measured(each, device, named))
         except SilicastError as error:
             rejected.add(error.message, each.number, each.file)
-    remaining: dict[Group, list[MeasuredKernel]] = {}
+    rows_by_group: dict[Group, list[MeasuredKernel]] = {}
     for rows in _batches(understood):
         op = rows[0].op
         good = _credible(implementation_of(op, device), rows, device, rejected)
         if good:
-            remaining.setdefault((op.family, op.variant.dtype), []).extend(good)
-    return dict(sorted(remaining.items()))
+            rows_by_group.setdefault((op.family, op.variant.dtype), []).extend(good)
+    return dict(sorted(rows_by_group.items()))
 
 
 def fit_kernels(
@@ -122,14 +122,14 @@ def _without_copies(
     rows: Sequence[DatasetRow[TableKernel]], rejected: RejectedRows
 ) -> list[DatasetRow[TableKernel]]:
     """Rows without exact copies; repeats differ in their time or in a column that numbers them."""
-    remaining: dict[str, DatasetRow[TableKernel]] = {}
+    unique: dict[str, DatasetRow[TableKernel]] = {}
     for each in rows:
         key = content_hash(sorted((name, str(value)) for name, value in each.row.values.items()))
-        if remaining.setdefault(key, each) is not each:
+        if unique.setdefault(key, each) is not each:
             rejected.add(
                 "are copies of other rows: number repeats in a column `run`", each.number, each.file
             )
-    return list(remaining.values())
+    return list(unique.values())
 
 
 def _measured(each: DatasetRow[TableKernel], device: Device, named: str) -> MeasuredKernel:
@@ -139,13 +139,13 @@ def _measured(each: DatasetRow[TableKernel], device: Device, named: str) -> Meas
         SilicastError: the reason, as :class:`RejectedRows` takes it.
     """
     values = each.row.values
-    stated = [name for name in TIMES if name in values]
-    if len(stated) != 1:
-        raise SilicastError("have several times" if stated else "have no latency_us")
-    time: Any = values[stated[0]]
+    time_columns = [name for name in TIMES if name in values]
+    if len(time_columns) != 1:
+        raise SilicastError("have several times" if time_columns else "have no latency_us")
+    time: Any = values[time_columns[0]]
     number = isinstance(time, (int, float)) and not isinstance(time, bool)
     if not number or not math.isfinite(time) or time <= 0:
-        raise SilicastError(f"have no time above 0 in {stated[0]}")
+        raise SilicastError(f"have no time above 0 in {time_columns[0]}")
     if not each.is_measured_on(device):
         raise SilicastError(f"are of another device ({each.device[0][:40]})")
     columns = {k: v for k, v in values.items() if k not in NOTED and k not in TIMES}
@@ -154,7 +154,7 @@ def _measured(each: DatasetRow[TableKernel], device: Device, named: str) -> Meas
         implementation_of(op, device)
     except SilicastError as error:
         raise SilicastError(f"are not understood: {error}") from None
-    seconds = float(time) * TIMES[stated[0]]
+    seconds = float(time) * TIMES[time_columns[0]]
     case = Case(
         KERNELS, f"{op.family} {op.variant.dtype}",
         {"task": "kernel", "device": named, "kernel": columns}, Path(), "latency_us",
@@ -187,7 +187,7 @@ def _credible(
         every.setdefault(row.op, []).append(row.seconds)
         if ok:
             usual.setdefault(row.op, []).append(row.seconds)
-    remaining: list[MeasuredKernel] = []
+    credible: list[MeasuredKernel] = []
     for row, bound, ratio, ok in zip(
         rows, times.bound_s.tolist(), ratios.tolist(), plausible.tolist(), strict=True
     ):
@@ -204,12 +204,12 @@ def _credible(
         elif middle and not 1.0 / STRAY < ratio / middle < STRAY:
             reason, outlier = OUTLIER, True
         else:
-            remaining.append(row)
+            credible.append(row)
             continue
         rejected.add(reason, row.case.number, row.case.file)
         if outlier and row.seconds >= TOO_FAST * bound and _repeatable(row, every[row.op]):
-            remaining.append(replace(row, stray=True))
-    return remaining
+            credible.append(replace(row, stray=True))
+    return credible
 
 
 def _repeatable(row: MeasuredKernel, seconds: Sequence[float]) -> bool:
@@ -258,17 +258,17 @@ def checked_hosts(
     Args:
         named: the device as scenarios name it.
     """
-    remaining = []
+    cases = []
     for each in rows:
         if each.row.quantity not in NAMES:
             reason = f"are host times of no known quantity ({each.row.quantity[:40]})"
         elif each.row.value_us >= SLOWEST_US:
             reason = "are host times of a second or more: another unit?"
         else:
-            remaining.append(host_case(each, named))
+            cases.append(host_case(each, named))
             continue
         rejected.add(reason, each.number, each.file)
-    return remaining
+    return cases
 
 
 def fit_hosts(cases: Sequence[Case], device: Device) -> list[HostConstant]:
@@ -294,8 +294,8 @@ def constant_of(row: HostRow, device: Device) -> str:
 
 def _canonical(engine: str) -> str:
     """An engine's name in the catalog; its own name if the catalog has none."""
-    known = engine_index()
-    return known.canonical(engine) if engine in known else engine
+    engines = engine_index()
+    return engines.canonical(engine) if engine in engines else engine
 
 
 def _constant(name: str, engine: str, rows: Sequence[HostRow]) -> HostConstant:

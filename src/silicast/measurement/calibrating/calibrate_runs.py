@@ -87,9 +87,12 @@ class ServedEstimates:
         served = prepared(decode(tree, folder=case.folder)).served
         if len(self._prices) >= REMEMBERED:
             self._prices.clear()
-        current = served.fleet.specs
-        prices = self._prices.setdefault(key, [spec.prices for spec in current])
-        specs = [replace(spec, prices=known) for spec, known in zip(current, prices, strict=True)]
+        served_specs = served.fleet.specs
+        prices = self._prices.setdefault(key, [spec.prices for spec in served_specs])
+        specs = [
+            replace(spec, prices=spec_prices)
+            for spec, spec_prices in zip(served_specs, prices, strict=True)
+        ]
         return served.metrics_of(served.simulate(specs))
 
 
@@ -168,12 +171,12 @@ def untold(calibration: Calibration) -> list[str]:
         if "serving" not in model.tasks or model.engine not in engine_names():
             continue
         engine = find_engine(model.engine)
-        known = {each.constant for each in calibration.constants if each.engine == model.engine}
-        remaining = [
-            n for n in (*SERVING, *WORK) if n not in known and constant_us(engine, n) > 0.0
+        fitted = {each.constant for each in calibration.constants if each.engine == model.engine}
+        unfitted = [
+            n for n in (*SERVING, *WORK) if n not in fitted and constant_us(engine, n) > 0.0
         ]
-        if remaining:
-            names = ", ".join(remaining)
+        if unfitted:
+            names = ", ".join(unfitted)
             untold.append(f"{model.engine}: {names} stay as in the catalog: runs do not tell them")
     return untold
 
@@ -192,17 +195,17 @@ class _EngineFit:
         self.usual = spreads()[f"{self.mode}.composition_log_sd"]
         scenarios = [decode(dict(case.tree), folder=case.folder) for case in cases]
         self.tasks = sorted({kind_of_run(each) for each in scenarios})
-        stated = {case.version for case in cases}
-        self.version = stated.pop() if len(stated) == 1 else ""
-        known = with_measured_host(self.engine, base.constants, Host(), None).engine
-        host, server = known.host, known.serving
+        versions = {case.version for case in cases}
+        self.version = versions.pop() if len(versions) == 1 else ""
+        engine = with_measured_host(self.engine, base.constants, Host(), None).engine
+        host, server = engine.host, engine.serving
         self._served = any(map(is_served, cases))
         self._step = STEP_OF_SERVING if self._served else STEP
         self._farthest = STEP_OF_SERVING if self._served else FARTHEST
         self.unchecked = self._served and self._runs < MOVING
         launch = BETWEEN if device.execution_model in IN_LINE else LAUNCHES[0]
         served = SERVING if self._served else ()
-        every = {name: constant_us(known, name) for name in (launch, *WORK, *served)}
+        every = {name: constant_us(engine, name) for name in (launch, *WORK, *served)}
         self.values = {name: value for name, value in every.items() if value > 0.0}
         self.names = (FACTOR, *self.values)
         self._estimates = ServedEstimates()
@@ -296,7 +299,9 @@ class _EngineFit:
             ],
         )
 
-    def _descent(self, x: F64, residual: F64, known: F64 | None = None) -> tuple[F64, F64, F64]:
+    def _descent(
+        self, x: F64, residual: F64, slopes_known: F64 | None = None
+    ) -> tuple[F64, F64, F64]:
         """Gauss and Newton's steps from ``x``: where they end, and residuals and slopes there.
 
         Args:
@@ -305,8 +310,8 @@ class _EngineFit:
         every = np.ones(len(self.names), dtype=np.bool_)
         rows = np.ones(len(residual), dtype=np.bool_)
         for number in range(ROUNDS):
-            if known is not None:
-                slopes = known
+            if slopes_known is not None:
+                slopes = slopes_known
             elif not self._served or number < SLOPES_OF_SERVING:
                 slopes = self._slopes(x, residual)
             wanted = self._solved(residual + slopes @ x, slopes, rows, every)
@@ -368,7 +373,7 @@ class _EngineFit:
 
     def _solved(self, target: F64, slopes: F64, rows: Mask, moved: Mask) -> F64:
         """Most probable ``x`` by some rows, with only the parameters ``moved`` other than 0."""
-        some, wanted = slopes[np.ix_(rows, moved)], target[rows]
+        chosen, wanted = slopes[np.ix_(rows, moved)], target[rows]
         solved = np.zeros(len(self.names))
         if not moved.any():
             return solved
@@ -376,9 +381,9 @@ class _EngineFit:
         weights: F64 = np.ones(len(wanted))
         prior = np.diag(self.prior[moved] ** -2.0)
         for _ in range(3):
-            normal = precision * (some * weights[:, None]).T @ some + prior
-            x = np.linalg.solve(normal, precision * some.T @ (weights * wanted))
-            off = np.abs(wanted - some @ x) * math.sqrt(precision)
+            normal = precision * (chosen * weights[:, None]).T @ chosen + prior
+            x = np.linalg.solve(normal, precision * chosen.T @ (weights * wanted))
+            off = np.abs(wanted - chosen @ x) * math.sqrt(precision)
             weights = np.minimum(1.0, HUBER / np.maximum(off, 1e-9))
         solved[moved] = x
         return solved
@@ -407,8 +412,8 @@ class _EngineFit:
         if not moved.any():
             return np.zeros(len(self.names)), log_sd
         precision = self._precision(target, slopes)
-        some = slopes[:, moved]
-        variance = np.linalg.inv(precision * some.T @ some + np.diag(self.prior[moved] ** -2.0))
+        chosen = slopes[:, moved]
+        variance = np.linalg.inv(precision * chosen.T @ chosen + np.diag(self.prior[moved] ** -2.0))
         log_sd[moved] = np.sqrt(np.diag(variance))
         determined = moved & (log_sd < TELLS * self.prior)
         rows = np.ones(len(target), dtype=np.bool_)
@@ -418,8 +423,8 @@ class _EngineFit:
         """Log standard deviation of whole models beyond that of their kernels and host."""
         count = len(errors)
         value = float(np.mean(errors**2)) * (1.0 + 1.0 / count) - float(others.mean())
-        known = self.usual**2
-        drawn = (count * max(value, 0.25 * known) + FIRST_ROWS * known) / (count + FIRST_ROWS)
+        usual = self.usual**2
+        drawn = (count * max(value, 0.25 * usual) + FIRST_ROWS * usual) / (count + FIRST_ROWS)
         return min(5.0, math.sqrt(drawn))
 
 

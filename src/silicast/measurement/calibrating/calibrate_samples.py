@@ -134,18 +134,20 @@ def blend_of(samples: SampledNetworks) -> tuple[Blended, list[str]]:
     Raises:
         SilicastError: see :func:`~silicast.learning.few_samples.check_samples`.
     """
-    space, known = space_named(samples.space), known_latencies(samples.space)
-    check_samples(samples.names, samples.latencies, known.usual_ms)
-    devices = known.of_devices(space, samples.choices)
-    kernels = known.of_kernels(space, samples.choices)
-    fit = fit_blend(devices, kernels, even_weights(known.groups), samples.latencies, space.pulls)
+    space, latencies = space_named(samples.space), known_latencies(samples.space)
+    check_samples(samples.names, samples.latencies, latencies.usual_ms)
+    devices = latencies.of_devices(space, samples.choices)
+    kernels = latencies.of_kernels(space, samples.choices)
+    fit = fit_blend(
+        devices, kernels, even_weights(latencies.groups), samples.latencies, space.pulls
+    )
     log_sd, notes = fit.log_sd, []
     if len(samples.latencies) < FEWEST:
         notes.append(
             f"{samples.space}: {len(samples.latencies)} samples give a level alone; from "
             f"{FEWEST} on they say how this device differs, and ten are enough"
         )
-    if not tracks(devices, known.groups, samples.latencies):
+    if not tracks(devices, latencies.groups, samples.latencies):
         log_sd *= UNTRACKED
         notes.append(
             f"{samples.space}: networks that known devices are slow at are quick here: are names "
@@ -153,7 +155,7 @@ def blend_of(samples: SampledNetworks) -> tuple[Blended, list[str]]:
         )
     strays = [samples.names[each] for each in fit.strays]
     notes += [f"{name}: does not agree with the other samples" for name in strays]
-    names = [each.name for each in known.devices]
+    names = [each.name for each in latencies.devices]
     return Blended(
         space=samples.space,
         devices=_above_zero(names, fit.devices),
@@ -228,14 +230,14 @@ def _board_blend(paths: Sequence[Path], board: Board) -> tuple[Blended, list[str
             except SilicastError as error:
                 field = error.field if error.field.startswith(where) else f"{where}: {error.field}"
                 raise error.located(field, str(path)) from None
-    known = npu_latencies()
+    published = npu_latencies()
     names = [f"{each[0].name} {each[1]} {each[2]}" for each in samples]
     latencies = np.array([each[3] for each in samples])
     try:
-        expected = [latency_on(board, *each[:3], known).ms for each in samples]
-        usual = float(np.median(expected)) if samples else 0.0
+        predicted_ms = [latency_on(board, *each[:3], published).ms for each in samples]
+        usual = float(np.median(predicted_ms)) if samples else 0.0
         check_samples(names, latencies, (usual, usual))
-        blend = fit_board(known, board, samples)
+        blend = fit_board(published, board, samples)
     except SilicastError as error:
         raise error.located(error.field, ", ".join(map(str, paths))) from None
     notes = [f"{name}: does not agree with the other samples" for name in blend.strays]

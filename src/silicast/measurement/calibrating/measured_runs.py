@@ -57,7 +57,7 @@ def checked_runs(
         if result and is_served(result[0]):
             unused[SCORED_ONLY] += len(every) - len(result)
         cases += result
-    remaining: dict[str, list[Case]] = {}
+    cases_by_engine: dict[str, list[Case]] = {}
     for row in scored(cases):
         case = row.case
         if not row.answered:
@@ -65,12 +65,12 @@ def checked_runs(
         elif not 1.0 / SCALE < case.measured / row.estimate < SCALE:
             rejected.add(WRONG_UNIT, case.number, case.file)
         else:
-            remaining.setdefault(engine_of(case).name, []).append(case)
+            cases_by_engine.setdefault(engine_of(case).name, []).append(case)
     notes = [
         f"{count} time{'' if count == 1 else 's'} of runs not used: {why}"
         for why, count in (+unused).items()
     ]
-    return dict(sorted(remaining.items())), notes
+    return dict(sorted(cases_by_engine.items())), notes
 
 
 def is_served(case: Case) -> bool:

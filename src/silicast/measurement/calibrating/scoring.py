@@ -91,12 +91,12 @@ def scored(cases: Sequence[Case], calibrations: Sequence[Path] = ()) -> list[Sco
             answers[key] = error
     for task, rows in batches.items():
         for start in range(0, len(rows), BATCH):
-            some = rows[start : start + BATCH]
-            answer_many = answerer_for(task).answer_many([scenario for _, scenario in some])
-            answers |= {key: each for (key, _), each in zip(some, answer_many, strict=True)}
-    known = [load_calibration(path) for path in reversed(calibrations)]
+            batch = rows[start : start + BATCH]
+            answer_many = answerer_for(task).answer_many([scenario for _, scenario in batch])
+            answers |= {key: each for (key, _), each in zip(batch, answer_many, strict=True)}
+    loaded = [load_calibration(path) for path in reversed(calibrations)]
     return [
-        _host(case, case.host, known) if case.host is not None else _scored(case, answers[key])
+        _host(case, case.host, loaded) if case.host is not None else _scored(case, answers[key])
         for case, key in zip(cases, keys, strict=True)
     ]
 
@@ -107,8 +107,8 @@ def _scored(case: Case, answer: Answer | SilicastError | None) -> Scored:
         return Scored(case, reason=str(answer))
     metric = answer.metrics.get(case.metric)
     if metric is None:
-        known = ", ".join(answer.metrics)
-        return Scored(case, reason=f"{case.metric} is not predicted, only {known}")
+        names = ", ".join(answer.metrics)
+        return Scored(case, reason=f"{case.metric} is not predicted, only {names}")
     bound = answer.bound.get(case.metric, 0.0)
     return Scored(case, metric.estimate, metric.p05, metric.p95, answer.tier, bound=bound)
 
@@ -192,9 +192,9 @@ def noise_percent(cases: Sequence[Case]) -> float | None:
 
     Where rows state no spread of their repeats, rows of the same case are compared.
     """
-    known = [math.expm1(NORMAL_MEDIAN * case.noise) for case in cases if case.noise is not None]
-    if known:
-        return 100.0 * float(np.median(known))
+    noises = [math.expm1(NORMAL_MEDIAN * case.noise) for case in cases if case.noise is not None]
+    if noises:
+        return 100.0 * float(np.median(noises))
     repeats: dict[tuple[str, str], list[float]] = {}
     for case in cases:
         repeats.setdefault((case.identity, case.metric), []).append(math.log(case.measured))

@@ -100,14 +100,14 @@ class FamilyVariance:
     def best(self) -> tuple[FormatVariance, int, float] | None:
         """The kernel whose measurement removes most, and the share of the variance it removes."""
         whole = sum(each.whole for each in self.formats)
-        items = [
+        ranked = [
             (float(gains.max()), n, int(gains.argmax()))
             for n, each in enumerate(self.formats)
             if len(gains := each.gains())
         ]
-        if not items or whole <= 0.0:
+        if not ranked or whole <= 0.0:
             return None
-        gain, number, position = max(items, key=lambda each: (each[0], -each[1]))
+        gain, number, position = max(ranked, key=lambda each: (each[0], -each[1]))
         return self.formats[number], position, gain / whole
 
 

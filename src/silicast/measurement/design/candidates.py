@@ -81,12 +81,10 @@ def candidates_of(
         count = round(CHOICE * budget_s / QUICK_S * share)
         ranges = bench.ranges(machine)
         if selection.dtypes is not None:
-            remaining = [
-                each for each in ranges.choices.get("dtype", ()) if each in selection.dtypes
-            ]
-            if not remaining:
+            dtypes = [each for each in ranges.choices.get("dtype", ()) if each in selection.dtypes]
+            if not dtypes:
                 continue
-            ranges = replace(ranges, choices={**ranges.choices, "dtype": remaining})
+            ranges = replace(ranges, choices={**ranges.choices, "dtype": dtypes})
         drawn = candidates_from(ranges, min(max(count, CANDIDATES), MOST_CANDIDATES), seed)
         columns += [as_timed(kernel, machine, protocol) for kernel in drawn]
     return columns
@@ -116,17 +114,17 @@ def _benches(families: tuple[str, ...] | None) -> Mapping[str, Bench]:
 def _check_dtypes(
     machine: MeasuredMachine, benches: Mapping[str, Bench], dtypes: tuple[str, ...] | None
 ) -> None:
-    known = {
+    measurable = {
         str(dtype)
         for bench in benches.values()
         for dtype in bench.ranges(machine).choices.get("dtype", ())
     }
     for dtype in dtypes or ():
-        if dtype not in known:
+        if dtype not in measurable:
             raise SilicastError(
                 f"{dtype[:40]!r} cannot be measured on this machine",
                 field="--dtypes",
-                hint=f"one of {', '.join(sorted(known))}",
+                hint=f"one of {', '.join(sorted(measurable))}",
             )
 
 

@@ -211,17 +211,17 @@ class PointCovariance:
 
     def covariance(self, index: int) -> F64:
         """Of all points with one of them, by its place among them; shape (points,)."""
-        known = self._parts[: self._count]
-        one = self.positions[index : index + 1]
-        before = self.process.covariance(self.points, one, self.positions)[0]
-        covariance: F64 = before - known[:, index] @ known
+        parts = self._parts[: self._count]
+        position = self.positions[index : index + 1]
+        before = self.process.covariance(self.points, position, self.positions)[0]
+        covariance: F64 = before - parts[:, index] @ parts
         return covariance
 
     def all(self, others: I64) -> F64:
         """Of all points with those at ``others`` among them, shape (points, others)."""
-        known = self._parts[: self._count]
+        parts = self._parts[: self._count]
         before = self.process.covariance(self.points, self.positions, self.positions[others])
-        value: F64 = before - known.T @ known[:, others]
+        value: F64 = before - parts.T @ parts[:, others]
         return value
 
     def measured(self, index: int) -> F64:

@@ -70,8 +70,8 @@ class BenchmarkTool(Importer):
         device = options.device or str(options.fields.get("device", ""))
         options = Options(device, options.fields, options.session)
         records = tuple(run.row_of(options) for run in runs)
-        stated = any(name.startswith("parallel") for name in options.fields)
-        notes = [] if stated or any(run.degrees for run in runs) else [_ONE_DEVICE]
+        states_degrees = any(name.startswith("parallel") for name in options.fields)
+        notes = [] if states_degrees or any(run.degrees for run in runs) else [_ONE_DEVICE]
         if not any(name.startswith("workload.arrival") for name in options.fields):
             notes += [_AT_ONCE] if any(run.is_assumed for run in runs) else []
         notes += [note for run in runs for note in run.losses()]
@@ -148,10 +148,15 @@ class _ServingRun:
         """What the file holds, with what the user states instead."""
         rows = ("collective.", "kernel.")
         fields = {n: v for n, v in options.fields.items() if not n.startswith(rows)}
-        known = self.result.map
-        name = self._engine_in(known.engines) or self._engine_in(known.assumed_engines)
-        engine: Columns = {"name": name or known.engine, "version": self.result.text("version")}
-        if known.boundary == "engine":
+        fields_of_tool = self.result.map
+        name = self._engine_in(fields_of_tool.engines) or self._engine_in(
+            fields_of_tool.assumed_engines
+        )
+        engine: Columns = {
+            "name": name or fields_of_tool.engine,
+            "version": self.result.text("version"),
+        }
+        if fields_of_tool.boundary == "engine":
             engine["options"] = {"http_server": False}
         columns: Columns = {
             "format": 1,
@@ -176,8 +181,10 @@ class _ServingRun:
 
     def _engine_in(self, engines: dict[str, str]) -> str:
         backend = self.result.text("engine").casefold()
-        known = (engine for name, engine in engines.items() if f"{backend}-".startswith(f"{name}-"))
-        return next(known, "")
+        matching = (
+            engine for name, engine in engines.items() if f"{backend}-".startswith(f"{name}-")
+        )
+        return next(matching, "")
 
     def _degrees(self) -> dict[str, int]:
         """Degrees as a scenario counts them: with attention in parts, a part's own."""

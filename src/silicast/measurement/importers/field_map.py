@@ -180,8 +180,8 @@ class Result:
     def is_assumed(self, name: Field) -> bool:
         """Whether only the map says what it means that the file does not hold a field."""
         paths = _listed(self.map.fields.get(name, []))
-        stated = [path for path in paths if path not in self.map.unstated]
-        return self._one(stated) is None and self._one(paths) is not None
+        stating = [path for path in paths if path not in self.map.unstated]
+        return self._one(stating) is None and self._one(paths) is not None
 
     def count(self, name: Field) -> int:
         """A whole number, 0 where there is none."""
@@ -215,14 +215,14 @@ class Result:
     def _unit_ms(self, path: str, mean: float | None, source: Source) -> float:
         """Milliseconds of the unit of a latency, 0 where it cannot be told."""
         table = path.rpartition(".")[0]
-        stated = self._one(f"{table}.unit") if table else None
-        if stated is not None and stated not in MS_PER:
-            raise source.error(f"has the unit {stated!r}, expected a time", table)
-        if stated is not None or mean is None:
-            return 1.0 if stated is None else MS_PER[stated]
-        current = number(self._one(path.format(statistic="average"))) or 0.0
-        near = (u for u in (1.0, 1e-3, 1e-6, 1e3) if math.isclose(mean, current * u, rel_tol=0.05))
-        return next(near, 0.0) if current > 0 else 0.0
+        unit = self._one(f"{table}.unit") if table else None
+        if unit is not None and unit not in MS_PER:
+            raise source.error(f"has the unit {unit!r}, expected a time", table)
+        if unit is not None or mean is None:
+            return 1.0 if unit is None else MS_PER[unit]
+        average = number(self._one(path.format(statistic="average"))) or 0.0
+        near = (u for u in (1.0, 1e-3, 1e-6, 1e3) if math.isclose(mean, average * u, rel_tol=0.05))
+        return next(near, 0.0) if average > 0 else 0.0
 
     def _one(self, paths: Paths) -> Any:
         result = self._all(paths)

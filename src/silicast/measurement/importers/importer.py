@@ -167,11 +167,11 @@ def session_of(
         SilicastError: the devices differ from each other, or from the one that the user names.
     """
     names = sorted({name for name in reported if name})
-    known = {name: _catalog_name(name) for name in names}
-    if len({device or name for name, device in known.items()}) > 1:
+    catalog_names = {name: _catalog_name(name) for name in names}
+    if len({device or name for name, device in catalog_names.items()}) > 1:
         different = f"holds kernels of different devices: {', '.join(names)}"
         raise source.error(different, "device", "record one kind of device a file")
-    device = next(iter(known.values()), "")
+    device = next(iter(catalog_names.values()), "")
     if options.device:
         wanted = find_device(options.device).name
         if device and device != wanted:
@@ -227,8 +227,10 @@ def importers() -> Mapping[str, Importer]:
 
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{module.name}")
-    items = [each for kind in Importer.__subclasses__() for each in kind.instances()]
-    return {each.name: each for each in sorted(items, key=lambda x: (x.name == "table", x.name))}
+    instances = [each for kind in Importer.__subclasses__() for each in kind.instances()]
+    return {
+        each.name: each for each in sorted(instances, key=lambda x: (x.name == "table", x.name))
+    }
 
 
 def importer_of(source: Source, name: str = "") -> Importer:
@@ -237,21 +239,21 @@ def importer_of(source: Source, name: str = "") -> Importer:
     Raises:
         SilicastError: there is none; describes what the file looks like.
     """
-    known = importers()
-    named = {normalise(each): reader for each, reader in known.items()}.get(normalise(name))
+    formats = importers()
+    named = {normalise(each): reader for each, reader in formats.items()}.get(normalise(name))
     if name and named is None:
-        raise unknown_name(f"unknown format {name!r}", "--format", f"one of {', '.join(known)}")
+        raise unknown_name(f"unknown format {name!r}", "--format", f"one of {', '.join(formats)}")
     if not source.head:
         empty = "is a damaged gzip file" if source.is_packed else "is empty"
         raise source.error(empty, hint=CUT_OFF)
-    importer = named or next((each for each in known.values() if each.recognises(source)), None)
+    importer = named or next((each for each in formats.values() if each.recognises(source)), None)
     if importer is None:
         if source.path.suffix.casefold() in (".yaml", ".yml"):
             _ = source.table  # raises what is wrong with its YAML
         raise source.error(
             f"is of no format that is known: it looks like {look(source)}",
             hint=_starts_server(source)
-            or f"one of {', '.join(known)}; a training configuration becomes a scenario with -o "
+            or f"one of {', '.join(formats)}; a training configuration becomes a scenario with -o "
             "FILE.json; docs/how-to/import-measurements.md",
         )
     return importer

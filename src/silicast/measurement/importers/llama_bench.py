@@ -150,12 +150,12 @@ def _objects(source: Source) -> list[tuple[int, dict[str, Any]]]:
     if not text.startswith("["):
         return source.objects()
     try:
-        items = msgspec.json.decode(text)
+        tests = msgspec.json.decode(text)
     except msgspec.DecodeError as error:
         raise source.error(f"is no JSON: {error}", hint="was it cut off?") from None
-    if not all(isinstance(each, dict) for each in items):
+    if not all(isinstance(each, dict) for each in tests):
         raise source.error("holds other things than tests", hint="llama-bench -o json")
-    return list(enumerate(items, 1))
+    return list(enumerate(tests, 1))
 
 
 def _of_table(lines: list[str], source: Source) -> Iterator[LlamaBenchRow]:
@@ -271,21 +271,21 @@ def _why_not(row: LlamaBenchRow) -> str:
 
 def _split(row: LlamaBenchRow) -> tuple[str, str]:
     """The model's name and its mix, "" where one is not known."""
-    known = llama_bench_names()
-    for words, mix in sorted(known.formats.items(), key=lambda each: -len(each[0])):
+    names = llama_bench_names()
+    for words, mix in sorted(names.formats.items(), key=lambda each: -len(each[0])):
         if row.model.endswith(f" {words}"):
             return row.model.removesuffix(words).strip(), mix
     return row.model, ""
 
 
 def _model(row: LlamaBenchRow, source: Source, options: Options) -> str:
-    stated = options.fields.get("model")
-    if stated:
-        return str(stated)
+    model = options.fields.get("model")
+    if model:
+        return str(model)
     name, _ = _split(row)
-    known = llama_bench_names().models.get(name)
-    if known and abs(row.billions / known[0] - 1.0) <= PARAMETERS_AGREE:
-        return known[1]
+    entry = llama_bench_names().models.get(name)
+    if entry and abs(row.billions / entry[0] - 1.0) <= PARAMETERS_AGREE:
+        return entry[1]
     raise source.error(
         f"has the model {name!r:.60} of {row.billions:.2f} B, which is in no table of names",
         f"line {row.line}.model",
@@ -327,5 +327,5 @@ def _precision(row: LlamaBenchRow, source: Source, options: Options) -> dict[str
 
 
 def _cached_in(row: LlamaBenchRow, name: str) -> str:
-    stated = row.settings.get(name, "")
-    return USUAL if stated in ("", "-") else stated
+    cache_format = row.settings.get(name, "")
+    return USUAL if cache_format in ("", "-") else cache_format

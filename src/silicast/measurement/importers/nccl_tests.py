@@ -92,8 +92,8 @@ class NcclTests(Importer):
         )
         records = [row for test in tests for row in _records(test, session.id, source, options)]
         read = sum(row.latency_us for row in records if isinstance(row, CollectiveRow))
-        remaining = sum(row.total_us for row in records if isinstance(row, UnreadRow))
-        return FileReading(session, tuple(records), read + remaining, read)
+        unread_us = sum(row.total_us for row in records if isinstance(row, UnreadRow))
+        return FileReading(session, tuple(records), read + unread_us, read)
 
 
 def _tests(source: Source) -> Iterator[_Test]:
@@ -155,14 +155,12 @@ def _records(test: _Test, session: str, source: Source, options: Options) -> Ite
 
 def _op(test: _Test, gpus: int, source: Source, options: Options) -> str:
     """As stated, as the file names it, or as its bus bandwidth is counted."""
-    known = ", ".join(_OPS.values())
-    stated = options.fields.get("collective.op", "")
-    if stated and stated not in _OPS.values():
-        raise unknown_name(
-            f"unknown collective {stated!r}", "--set collective.op", f"one of {known}"
-        )
-    if stated or test.op:
-        return str(stated or test.op)
+    names = ", ".join(_OPS.values())
+    op = options.fields.get("collective.op", "")
+    if op and op not in _OPS.values():
+        raise unknown_name(f"unknown collective {op!r}", "--set collective.op", f"one of {names}")
+    if op or test.op:
+        return str(op or test.op)
     ratios = [ratio for _, cells in test.rows if (ratio := _ratio(cells)) is not None]
     if ratios and gpus > 2:
         ratio, share = statistics.median(ratios), (gpus - 1) / gpus
@@ -171,7 +169,7 @@ def _op(test: _Test, gpus: int, source: Source, options: Options) -> str:
         reduces = any({"sum", "prod", "max"} & set(cells) for _, cells in test.rows)
         if reduces and math.isclose(ratio, share, rel_tol=0.02):
             return "reduce_scatter"
-    hint = f"--set collective.op=all_gather (or {known})"
+    hint = f"--set collective.op=all_gather (or {names})"
     raise source.error("does not name its collective", "op", hint)
 
 

@@ -61,8 +61,8 @@ class NsightSystems(Importer):
                 tables = _tables(database)
         except sqlite3.Error:  # cut off or damaged: its first page still names the tables
             return any(name in source.head for name in (b"CUPTI_ACTIVITY_KIND_", b"NVTX_EVENTS"))
-        known = ("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS", "TARGET_INFO_")
-        return "StringIds" in tables and any(name.startswith(known) for name in tables)
+        prefixes = ("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS", "TARGET_INFO_")
+        return "StringIds" in tables and any(name.startswith(prefixes) for name in tables)
 
     def read(self, source: Source, options: Options) -> FileReading:
         if not source.is_database:
@@ -108,11 +108,11 @@ class _NsightDatabase:
         """
         if table not in self.tables:
             return iter(())
-        known = {row[1] for row in self.database.execute(f"PRAGMA table_info({table})")}
-        if columns[0] not in known:
+        present = {row[1] for row in self.database.execute(f"PRAGMA table_info({table})")}
+        if columns[0] not in present:
             other = "a database of another version of Nsight Systems?"
             raise self.source.error(f"has no column {columns[0]!r}", table, other)
-        wanted = ", ".join(name if name in known else "NULL" for name in columns)
+        wanted = ", ".join(name if name in present else "NULL" for name in columns)
         order = " ORDER BY start" if "start" in columns else ""
         return self.database.execute(f"SELECT {wanted} FROM {table}{order}")  # noqa: S608
 

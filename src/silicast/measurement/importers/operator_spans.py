@@ -65,12 +65,12 @@ class OperatorSpans:
 
     def _read(self) -> None:
         """Tables of all spans; those that stand for their parts only where no part is read."""
-        known: dict[str, tuple[Columns | None, str]] = {}
+        tables_by_call: dict[str, tuple[Columns | None, str]] = {}
         for span in self.spans:
             key = repr(span.call)
-            if key not in known:
-                known[key] = _table(span.call)
-            table, reason = known[key]
+            if key not in tables_by_call:
+                tables_by_call[key] = _table(span.call)
+            table, reason = tables_by_call[key]
             self.tables.append(table)
             self.reasons.append(reason)
         with_parts = set()
@@ -107,11 +107,11 @@ class OperatorSpans:
 
     def own_times(self) -> list[float]:
         """Duration of each span without the spans in it."""
-        current = [span.end - span.start for span in self.spans]
+        self_times = [span.end - span.start for span in self.spans]
         for span, parent in zip(self.spans, self.parents, strict=True):
             if parent != NOWHERE:
-                current[parent] -= span.end - span.start
-        return current
+                self_times[parent] -= span.end - span.start
+        return self_times
 
 
 def _table(call: RecordedCall) -> tuple[Columns | None, str]:

@@ -152,10 +152,10 @@ def _launches(source: Source, profiler: Profiler) -> tuple[list[Launch], set[str
     for line, cells in _rows(source, start):
         column = _column(list(cells), table.time)
         if table.metric:
-            current = tuple(cells.get(name, "") for name in table.launch)
-            if cells[table.metric] not in table.time_metrics or current in seen:
+            launch_key = tuple(cells.get(name, "") for name in table.launch)
+            if cells[table.metric] not in table.time_metrics or launch_key in seen:
                 continue
-            seen.add(current)
+            seen.add(launch_key)
             unit = _unit(cells[table.unit], source, f"line {line}")
         elif not unit:
             bracketed = column.endswith(")")
@@ -206,8 +206,8 @@ def _number(cells: dict[str, str], column: str, source: Source, line: int) -> fl
 
 def _unit(name: str, source: Source, field: str) -> float:
     if name.strip() not in UNITS_US:
-        known = f"expected one of {', '.join(UNITS_US)}"
-        raise source.error(f"has the unit {name!r}", field, known)
+        units = f"expected one of {', '.join(UNITS_US)}"
+        raise source.error(f"has the unit {name!r}", field, units)
     return UNITS_US[name.strip()]
 
 

@@ -92,11 +92,11 @@ class RecordedCall:
         """Whether tensors lie in memory without gaps and in one order of axes, whichever it is;
         True if not recorded.
         """
-        items = [self.strides[i] for i in indices if i < len(self.strides) and self.strides[i]]
-        if not items:
+        recorded = [self.strides[i] for i in indices if i < len(self.strides) and self.strides[i]]
+        if not recorded:
             return True
-        ordered = sorted(zip(items[0], self.dims[indices[0]], strict=False))
-        return _without_gaps(ordered) and all(strides == items[0] for strides in items)
+        ordered = sorted(zip(recorded[0], self.dims[indices[0]], strict=False))
+        return _without_gaps(ordered) and all(strides == recorded[0] for strides in recorded)
 
     def dense(self, index: int) -> bool:
         """Whether a tensor lies in memory in the order of its axes; True if not recorded."""
@@ -313,6 +313,6 @@ def _softmax(recorded: RecordedCall) -> OperatorCall:
 def _norm(recorded: RecordedCall) -> OperatorCall:
     row, call = recorded.argument(1), recorded.call()
     shape = call.inputs[0].shape
-    known = isinstance(row, tuple) and shape[len(shape) - len(row) :] == row
-    _require(known, "a norm whose rows were not recorded")
+    is_recorded = isinstance(row, tuple) and shape[len(shape) - len(row) :] == row
+    _require(is_recorded, "a norm whose rows were not recorded")
     return call

@@ -74,11 +74,11 @@ class MachineMonitor:
         return self
 
     def __exit__(self, *_: object) -> None:
-        start, before, current = self._before
+        start, before, own_before = self._before
         span, busy = self._clock() - start, busy_s(self._root)
         self._load = None
         if before is not None and busy is not None and span >= SHORTEST_S:
-            self._load = round(max(0.0, busy - before - (self._own() - current)) / span, 3)
+            self._load = round(max(0.0, busy - before - (self._own() - own_before)) / span, 3)
 
     def read(self) -> tuple[MachineConditions, list[str]]:
         """Conditions of the last measurement, and flags: "busy", "throttled", "power_capped",
@@ -156,14 +156,14 @@ def core_mhz(root: Path = Path("/")) -> float | None:
     clocks = [float(text) * 1e-3 for path in files if (text := text_of(path)).isdigit()]
     if not clocks:
         lines = text_of(root / "proc/cpuinfo").splitlines()
-        stated = [line.partition(":")[2] for line in lines if line.startswith("cpu MHz")]
+        clock_texts = [line.partition(":")[2] for line in lines if line.startswith("cpu MHz")]
         with suppress(ValueError):
-            clocks = [float(each) for each in stated]
+            clocks = [float(each) for each in clock_texts]
     return round(sum(clocks) / len(clocks), 1) if clocks else None
 
 
 def temperature_c(root: Path = Path("/")) -> float | None:
     """The hottest of the machine's thermal zones."""
     zones = root.joinpath("sys/class/thermal").glob("thermal_zone*/temp")
-    items = [int(text) * 1e-3 for path in zones if (text := text_of(path)).lstrip("-").isdigit()]
-    return max(items, default=None)
+    celsius = [int(text) * 1e-3 for path in zones if (text := text_of(path)).lstrip("-").isdigit()]
+    return max(celsius, default=None)

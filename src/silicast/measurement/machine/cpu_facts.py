@@ -108,8 +108,8 @@ class CpuFacts:
             "caches": {f"l{c.level}": {"bytes": c.bytes, "instances": c.instances}
                        for c in self.caches.values()},
         }  # fmt: skip
-        stated = {"base_mhz": self.base_mhz, "max_mhz": self.max_mhz, "cpu_quota": self.quota}
-        table |= {name: value for name, value in stated.items() if value is not None}
+        optional = {"base_mhz": self.base_mhz, "max_mhz": self.max_mhz, "cpu_quota": self.quota}
+        table |= {name: value for name, value in optional.items() if value is not None}
         return table | ({"governor": self.governor} if self.governor else {})
 
 
@@ -184,8 +184,8 @@ def _cpuinfo(root: Path, cpu: int) -> dict[str, str]:
     for text in text_of(root / "proc/cpuinfo").split("\n\n"):
         parts = (line.partition(":") for line in text.splitlines())
         blocks.append({key.strip(): value.strip() for key, _, value in parts})
-    current = [block for block in blocks if block.get("processor") == str(cpu)]
-    return (current or [block for block in blocks if block] or [{}])[0]
+    matching = [block for block in blocks if block.get("processor") == str(cpu)]
+    return (matching or [block for block in blocks if block] or [{}])[0]
 
 
 def _place(root: Path, cpu: int) -> tuple[int, int] | None:
@@ -200,8 +200,8 @@ def _place(root: Path, cpu: int) -> tuple[int, int] | None:
 
 def _frequency(root: Path, used: list[int], name: str) -> float | None:
     """Largest value of a clock over the processors, in MHz."""
-    items = [_number(text_of(_cpu(root, cpu) / "cpufreq" / name)) for cpu in used]
-    return max((khz * 1e-3 for khz in items if khz), default=None)
+    clocks_khz = [_number(text_of(_cpu(root, cpu) / "cpufreq" / name)) for cpu in used]
+    return max((khz * 1e-3 for khz in clocks_khz if khz), default=None)
 
 
 def _caches(root: Path, used: list[int], threads_per_core: int) -> dict[int, Cache]:
@@ -313,14 +313,14 @@ def cpu_architectures() -> dict[str, CpuArchitecture]:
 
 def architecture_of(facts: CpuFacts) -> tuple[str, CpuArchitecture]:
     """Name and description of a processor's architecture, by its family and model."""
-    known = cpu_architectures()
-    for name, architecture in known.items():
+    architectures = cpu_architectures()
+    for name, architecture in architectures.items():
         if architecture.vendor == facts.vendor_name and any(
             facts.family == family and low <= facts.model <= high
             for family, low, high in architecture.models
         ):
             return name, architecture
-    return UNKNOWN, known[UNKNOWN]
+    return UNKNOWN, architectures[UNKNOWN]
 
 
 REPORTED = "reported by the system: /proc/cpuinfo and /sys/devices/system/cpu"

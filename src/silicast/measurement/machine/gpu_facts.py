@@ -86,20 +86,20 @@ class GpuFacts:
 
     def notes(self) -> tuple[str, ...]:
         """What about its state makes times doubtful or unusual."""
-        items = []
+        notes = []
         if self.others:
-            items.append(f"other processes compute on it: {', '.join(self.others)}")
+            notes.append(f"other processes compute on it: {', '.join(self.others)}")
         used = self.memory_bytes - self.free_bytes
         if self.free_bytes and not self.others and used > 0.05 * self.memory_bytes + (1 << 30):
-            items.append(f"{used / 1e9:.1f} GB of its memory are in use by invisible processes")
+            notes.append(f"{used / 1e9:.1f} GB of its memory are in use by invisible processes")
         if self.set_mhz is not None:
-            items.append(f"its application clock is set to {self.set_mhz:.0f} MHz")
+            notes.append(f"its application clock is set to {self.set_mhz:.0f} MHz")
         power, default = self.power_w, self.default_power_w
         if power is not None and default is not None and abs(power - default) > 1.0:
-            items.append(f"its power limit is set to {power:.0f} W, the board's is {default:.0f} W")
+            notes.append(f"its power limit is set to {power:.0f} W, the board's is {default:.0f} W")
         if self.mig:
-            items.append("it is partitioned (MIG): only one part of it is measured")
-        return tuple(items)
+            notes.append("it is partitioned (MIG): only one part of it is measured")
+        return tuple(notes)
 
 
 def read_gpu(index: int = 0) -> GpuFacts:
@@ -201,9 +201,9 @@ def draft_gpu(facts: GpuFacts) -> Draft:
             "docs/how-to/add-a-device.md describes how to write its file by hand",
         )
     kin = nearest_relative(facts)
-    current = kin.compute_capability == facts.capability
-    known = (name for name, levels in CAPABILITIES.items() if facts.capability in levels)
-    architecture = next(known, "")
+    same_capability = kin.compute_capability == facts.capability
+    architectures = (name for name, levels in CAPABILITIES.items() if facts.capability in levels)
+    architecture = next(architectures, "")
     similar = f"as {kin.name}, the most similar device of the catalog"
     core: Table = msgspec.to_builtins(tabulate(kin))["compute"]
     while core.get("children"):
@@ -212,7 +212,7 @@ def draft_gpu(facts: GpuFacts) -> Draft:
         "compute": f"{REPORTED}: number of multiprocessors",
         PIPES: f"judged from compute capability {facts.capability}: {similar}",
     }
-    unknown = [] if current else [f"{PIPES}.{pipe}" for pipe in core["pipes"]]
+    unknown = [] if same_capability else [f"{PIPES}.{pipe}" for pipe in core["pipes"]]
     table: Table = {
         "name": free_name(facts.name.removeprefix("NVIDIA ")),
         "vendor": "NVIDIA",
@@ -243,7 +243,7 @@ def draft_gpu(facts: GpuFacts) -> Draft:
     blank = [] if power else ["power.cap_w"]
     blank += ["clocks.base_mhz", "links.nvlink"] + ([] if "links" in table else ["links.pcie"])
     notes = [f'The driver calls it "{facts.name}", compute capability {facts.capability}.']
-    if not current:
+    if not same_capability:
         notes.append(f"No device of that capability is known: rates are those of {kin.name}.")
     return Draft(table, tuple(blank), tuple(notes))
 

@@ -109,9 +109,9 @@ def catalog_cpu(facts: CpuFacts) -> tuple[Device | None, Device | None]:
     A name without a number ("AMD EPYC", as virtual machines report) identifies no processor.
     """
     words = plain_name(facts.name)
-    known = device_names()
+    names = device_names()
     for name in (words, words.partition(" ")[2]):
-        if name in known and _DIGIT.search(name):
+        if name in names and _DIGIT.search(name):
             device = find_device(name)
             if device.execution_model != "vector_cpu":
                 continue

@@ -97,9 +97,11 @@ def other_processes(
     listed = ask(
         ("--query-compute-apps=pid,process_name", "--format=csv,noheader", "-i", gpu)
     ).splitlines()
-    items = [tuple(part.strip() for part in line.split(",", 1)) for line in listed if "," in line]
-    others = [(pid, name) for pid, name in items if pid != str(mine)]
-    if len(others) == len(items) == 1:
+    processes = [
+        tuple(part.strip() for part in line.split(",", 1)) for line in listed if "," in line
+    ]
+    others = [(pid, name) for pid, name in processes if pid != str(mine)]
+    if len(others) == len(processes) == 1:
         return ()
     return tuple(f"{name} ({pid})" for pid, name in others)
 

@@ -88,9 +88,9 @@ class ModelCall:
         graph = torch.cuda.CUDAGraph()
         on_side_stream(torch, [call] * CAPTURE_WARM_UP)
         with capturing(torch, graph):
-            remaining = call()
+            output = call()
 
-        def replay(result: object = remaining) -> object:
+        def replay(result: object = output) -> object:
             graph.replay()
             return result
 

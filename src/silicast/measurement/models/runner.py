@@ -124,8 +124,8 @@ def measure_models(
     from silicast.workload.front_ends.programs import require_torch
 
     require_torch()
-    current = [each for each in MODES if each != "graph" or machine.kind == "cuda"]
-    wanted = list(modes) if modes is not None else current
+    supported = [each for each in MODES if each != "graph" or machine.kind == "cuda"]
+    wanted = list(modes) if modes is not None else supported
     plan = chosen(machine, names)
     run = _ModelRun(machine, file, dtype or machine.dtypes[0], time.monotonic() + budget_s, tell)
     left = len(plan) * len(wanted)
@@ -224,8 +224,10 @@ class _ModelRun:
     def host(self) -> None:
         """On a CPU, measures the time of Python between two operations."""
         hosts = self.file.before.hosts
-        known = any(row.session == self.session and row.quantity == "between" for row in hosts)
-        if self.machine.kind != "cpu" or known:
+        is_measured = any(
+            row.session == self.session and row.quantity == "between" for row in hosts
+        )
+        if self.machine.kind != "cpu" or is_measured:
             return
         result = python_overhead()
         spread = RepeatSpread(result.p05_us, result.p95_us, result.repeats)

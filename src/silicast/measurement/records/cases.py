@@ -127,9 +127,9 @@ def run_cases(each: DatasetRow[RunRow], device: str) -> list[Case]:
 
 def _version(scenario: Scenario, engine: str, each: DatasetRow[RunRow]) -> str:
     """The engine's, from the scenario or else from the session."""
-    stated = scenario.engine.version if scenario.engine is not None else ""
+    version = scenario.engine.version if scenario.engine is not None else ""
     stack = each.session.stack if each.session is not None else {}
-    return stated or stack.get(engine, stack.get("torch", "") if "torch" in engine else "")
+    return version or stack.get(engine, stack.get("torch", "") if "torch" in engine else "")
 
 
 def _metrics(measured: Iterable[str]) -> list[str]:

@@ -204,14 +204,14 @@ def _one_reference(rows: Sequence[DatasetRow[KernelRow]]) -> list[DatasetRow[Ker
     for each in rows:
         if each.row.name == REFERENCE:
             times.setdefault(each.row.session, []).append(each.row.latency_us)
-    remaining: list[DatasetRow[KernelRow]] = []
+    scaled: list[DatasetRow[KernelRow]] = []
     for each in rows:
         if each.row.name != REFERENCE:
-            remaining.append(each)
-        elif known := times.pop(each.row.session, None):
-            row = msgspec.structs.replace(each.row, latency_us=median(known))
-            remaining.append(replace(each, row=row))
-    return remaining
+            scaled.append(each)
+        elif session_times := times.pop(each.row.session, None):
+            row = msgspec.structs.replace(each.row, latency_us=median(session_times))
+            scaled.append(replace(each, row=row))
+    return scaled
 
 
 def _as_table(each: DatasetRow[KernelRow]) -> DatasetRow[TableKernel]:
@@ -241,7 +241,7 @@ def dataset_device(dataset: Dataset, name: str) -> tuple[Device, str]:
     """
     if name:
         return find_any_device(name, Path()), name
-    stated: dict[str, tuple[str, Path]] = {}
+    devices: dict[str, tuple[str, Path]] = {}
     counts: Counter[str] = Counter()
     kinds: tuple[tuple[DatasetRow[Any], ...], ...] = (
         dataset.kernels,
@@ -258,9 +258,9 @@ def dataset_device(dataset: Dataset, name: str) -> tuple[Device, str]:
                 hint="--device with a catalog name or the path of a device file",
             )
         any_device = find_any_device(*each.device)
-        stated.setdefault(any_device.name, each.device)
+        devices.setdefault(any_device.name, each.device)
         counts[any_device.name] += 1
-    if len(stated) > 1:
+    if len(devices) > 1:
         listed = ", ".join(f"{device} ({_rows(count)})" for device, count in counts.most_common())
         raise SilicastError(
             f"rows of several devices: {listed}",
@@ -269,7 +269,7 @@ def dataset_device(dataset: Dataset, name: str) -> tuple[Device, str]:
             hint="a calibration is of one device: name it with --device and leave out the others "
             "with --skip-bad",
         )
-    if not stated:
+    if not devices:
         flagged = dataset.excluded.total()
         raise SilicastError(
             f"all {_rows(flagged)} are flagged" if flagged else "has no rows",
@@ -279,7 +279,7 @@ def dataset_device(dataset: Dataset, name: str) -> tuple[Device, str]:
             if flagged
             else "silicast measure -o FILE writes some",
         )
-    ((called, folder),) = stated.values()
+    ((called, folder),) = devices.values()
     device = find_any_device(called, folder)
     return device, str(folder / called) if called.endswith(".toml") else device.name
 

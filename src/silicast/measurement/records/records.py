@@ -409,5 +409,5 @@ def _identity(record: Any) -> Hashable:
     if fields is None or not (record.at or row):
         return None
     subject = [getattr(record, name) for name in fields]
-    what = msgspec.json.encode(subject, order="deterministic")
-    return (type(record).__name__, record.session, what, record.at, row)
+    subject_bytes = msgspec.json.encode(subject, order="deterministic")
+    return (type(record).__name__, record.session, subject_bytes, record.at, row)

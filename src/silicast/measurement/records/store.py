@@ -70,9 +70,9 @@ class MeasurementFile:
                 is full. Other kinds: it holds something else, and is left unchanged.
         """
         with _locked(path) as (handle, before):
-            known = _resumable(session, before.sessions) if resume else None
-            file = cls(path, handle, known or session, before, known is not None)
-            if known is None:
+            resumed = _resumable(session, before.sessions) if resume else None
+            file = cls(path, handle, resumed or session, before, resumed is not None)
+            if resumed is None:
                 if any(other.id == session.id for other in before.sessions):
                     raise _known_session(session, path)
                 file.append(session)
@@ -142,10 +142,10 @@ def missing_rows(
     Returns:
         None if the file holds the session with all of its rows, or with different ones.
     """
-    known = [other for other in before.sessions if other.id == session.id]
-    if not known:
+    same_id = [other for other in before.sessions if other.id == session.id]
+    if not same_id:
         return [session, *rows]
-    if known != [session] or before.rows_of(session.id) >= len(rows):
+    if same_id != [session] or before.rows_of(session.id) >= len(rows):
         return None
     stored = before.records_of(session.id)
     counts: Counter[type] = Counter()

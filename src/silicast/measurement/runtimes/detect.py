@@ -102,8 +102,8 @@ def _lowest(seconds: F64) -> F64:
 
 def _shares(seconds: F64) -> tuple[float, float]:
     both, first, control, neutral, start = _lowest(seconds).tolist()
-    one = max(start - neutral, 1e-30)
-    return (both - first) / one, (control - neutral) / one
+    op_s = max(start - neutral, 1e-30)
+    return (both - first) / op_s, (control - neutral) / op_s
 
 
 BATCH = 15

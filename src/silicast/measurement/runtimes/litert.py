@@ -66,8 +66,8 @@ def tflite_of(chain: Sequence[str]) -> bytes:
             buffers.append({0: _numbers(int(np.prod(shape)))})
         value = len(tensors)
         tensors.append({0: SHAPE, 1: FP32, 2: 0})
-        stated = {3: kind, 4: dict(options)} if kind else {}
-        operators.append({0: codes.index(code), 1: tuple(inputs), 2: (value,), **stated})
+        options_of_op = {3: kind, 4: dict(options)} if kind else {}
+        operators.append({0: codes.index(code), 1: tuple(inputs), 2: (value,), **options_of_op})
     graph = {0: tensors, 1: (0,), 2: (value,), 3: operators}
     named = [{0: code, 2: 1, 3: code} for code in codes]
     return flat({0: 3, 1: named, 2: [graph], 4: buffers})
@@ -104,10 +104,12 @@ class LiteRt:
 
     def seconds(self, chain: Sequence[str]) -> float:
         """Seconds of the CPU that a repeat of a chain takes, the quicker of two warm runs."""
-        one = self._known.get(tuple(chain))
-        if one is None:
-            one = _package().Interpreter(model_content=tflite_of(chain), num_threads=1)
-            one.allocate_tensors()
-            one.set_tensor(one.get_input_details()[0]["index"], np.zeros(SHAPE, np.float32))
-            self._known[tuple(chain)] = one
-        return warm_cpu_s(one.invoke) / REPEATS
+        interpreter = self._known.get(tuple(chain))
+        if interpreter is None:
+            interpreter = _package().Interpreter(model_content=tflite_of(chain), num_threads=1)
+            interpreter.allocate_tensors()
+            interpreter.set_tensor(
+                interpreter.get_input_details()[0]["index"], np.zeros(SHAPE, np.float32)
+            )
+            self._known[tuple(chain)] = interpreter
+        return warm_cpu_s(interpreter.invoke) / REPEATS

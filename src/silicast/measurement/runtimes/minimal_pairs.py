@@ -113,7 +113,7 @@ def pairs(names: Sequence[str] = ()) -> list[Pair]:
             raise unknown_name(
                 f"unknown operator {name!r:.40}", "operators", f"one of {', '.join(FIRST)}"
             )
-    return [(one, two) for one in (names or FIRST) for two in SECOND]
+    return [(first, second) for first in (names or FIRST) for second in SECOND]
 
 
 def model_of(chain: Sequence[str]) -> bytes:

@@ -136,17 +136,17 @@ def advise(
     tree = read_scenario_file(path)
     if device:
         tree = {**tree, "device": device}
-    known: list[MeasuredOp] = []
+    measured_ops: list[MeasuredOp] = []
     with trial_folder() as folder:
         if measured:
             scenario = decode(tree, folder=path.parent)
-            calibration, known = _calibrated(measured, device_of(scenario), folder)
+            calibration, measured_ops = _calibrated(measured, device_of(scenario), folder)
             tree = with_calibrations(tree, [calibration])
         scenario = decode(tree, folder=path.parent)
         # a task without kernels is rejected before its answer is computed
         used = used_kernels(scenario)
         answer = run(scenario)
-    return _Adviser(scenario, answer, used, known, metric).advice(top, budget_s)
+    return _Adviser(scenario, answer, used, measured_ops, metric).advice(top, budget_s)
 
 
 def _calibrated(
@@ -174,7 +174,7 @@ class _Adviser:
         scenario: Scenario,
         answer: Answer,
         used: Sequence[UsedKernel],
-        known: Sequence[MeasuredOp],
+        measured_ops: Sequence[MeasuredOp],
         metric: str,
     ) -> None:
         self._scenario, self._device = scenario, device_of(scenario)
@@ -202,7 +202,7 @@ class _Adviser:
             elif not is_collective(each.op):
                 self._unmeasurable_s += each.seconds
         self._families = {
-            name: FamilyVariance.from_kernels(family, self._device, known)
+            name: FamilyVariance.from_kernels(family, self._device, measured_ops)
             for name, family in families.items()
             if name in self._left
         }
@@ -259,9 +259,9 @@ class _Adviser:
         for name, family in self._families.items():
             best = family.best()
             if best is not None:
-                current, position, share = best
-                one = np.array([current.used[position].one])
-                candidates.append((name, share, float(usual_cost(one)[0]), position))
+                best_family, position, share = best
+                seconds = np.array([best_family.used[position].one])
+                candidates.append((name, share, float(usual_cost(seconds)[0]), position))
         if HOST in self._left and not self._removed.get(HOST):
             candidates.append((HOST, 1.0, HOST_S, 0))
         if self._collectives:
@@ -282,9 +282,9 @@ class _Adviser:
             return "collective", what, used.seconds / self._whole_s
         best = self._families[name].best()
         assert best is not None
-        current = best[0]
-        current.measure(index)
-        used = current.used[index]
+        best_family = best[0]
+        best_family.measure(index)
+        used = best_family.used[index]
         table = table_of(used.op)
         assert table is not None
         return "kernel", table, used.seconds / self._whole_s
@@ -331,8 +331,8 @@ def _of_kernel(answer: Answer, used: Sequence[UsedKernel]) -> dict[str, Any]:
         {"name": name if ":" in name else f"{name}:{family}", "share": value / whole}
         for name, value in table.items()
     ]
-    one = {"log_sd": math.sqrt(whole), "factors": factors, "would_narrow": [after]}
-    return {"latency_us": one}
+    uncertainty = {"log_sd": math.sqrt(whole), "factors": factors, "would_narrow": [after]}
+    return {"latency_us": uncertainty}
 
 
 def interval(estimate: float, log_sd: float) -> tuple[float, float]:

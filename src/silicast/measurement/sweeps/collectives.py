@@ -48,8 +48,8 @@ def measure_collectives(
         try:
             processes = _in_processes(gpus)
         except Exception as error:
-            what: Columns = {"collective": "all", "gpus": gpus}
-            yield FailedRow(session, what, *reason_of(error), utc_now())
+            failed: Columns = {"collective": "all", "gpus": gpus}
+            yield FailedRow(session, failed, *reason_of(error), utc_now())
             continue
         for table, samples in processes:
             if isinstance(samples, str):
@@ -65,8 +65,8 @@ def counts(gpus: int) -> list[int]:
     >>> counts(6), counts(8)
     ([2, 4, 6], [2, 4, 8])
     """
-    items = [1 << power for power in range(1, gpus.bit_length()) if 1 << power <= gpus]
-    return items if gpus in items else [*items, gpus]
+    powers = [1 << power for power in range(1, gpus.bit_length()) if 1 << power <= gpus]
+    return powers if gpus in powers else [*powers, gpus]
 
 
 def elements(op: str, size: int, gpus: int, item: int = 2) -> tuple[int, int]:
@@ -124,7 +124,7 @@ def _rank(rank: int, gpus: int, location: str, results: Any) -> None:
     try:
         torch.cuda.set_device(rank)
         group.init_process_group("nccl", init_method=location, rank=rank, world_size=gpus)
-        items: Found = []
+        measured: Found = []
         for op in OPS:
             for size in BYTES:
                 table = {
@@ -135,20 +135,20 @@ def _rank(rank: int, gpus: int, location: str, results: Any) -> None:
                     "implementation": "nccl",
                     "launch": LAUNCH,
                 }
-                items.append((table, _timed(torch, group, op, size, gpus)))
+                measured.append((table, _timed(torch, group, op, size, gpus)))
         group.destroy_process_group()
     except Exception as error:
         results.put(f"rank {rank}: {type(error).__name__}: {error}")
         return
     if rank == 0:
-        results.put(items)
+        results.put(measured)
 
 
 def _timed(torch: Any, group: Any, op: str, size: int, gpus: int) -> list[float]:
     """Seconds per call: several in a row between two events, after a barrier."""
-    given, taken = elements(op, size, gpus)
-    source = torch.randn(given, device="cuda", dtype=torch.bfloat16)
-    target = torch.empty(taken, device="cuda", dtype=torch.bfloat16)
+    elements_in, elements_out = elements(op, size, gpus)
+    source = torch.randn(elements_in, device="cuda", dtype=torch.bfloat16)
+    target = torch.empty(elements_out, device="cuda", dtype=torch.bfloat16)
     calls: dict[str, Callable[[], object]] = {
         "all_reduce": lambda: group.all_reduce(source),
         "all_gather": lambda: group.all_gather_into_tensor(target, source),

@@ -56,8 +56,8 @@ def measure_hosts(machine: MeasuredMachine, session: str = "") -> Iterator[HostR
                     sample()
                 samples = collected(sample, PROTOCOL)
         except Exception as error:
-            what: Columns = {"host": quantity, **states}
-            yield FailedRow(session, what, *reason_of(error), at)
+            failed: Columns = {"host": quantity, **states}
+            yield FailedRow(session, failed, *reason_of(error), at)
             continue
         value_us, spread, flags = summarised(samples)
         engine = ENGINE if quantity in OF_PYTORCH else ""
@@ -132,13 +132,13 @@ class _HostCosts:
                 x.add_(1.0)
 
         def sample() -> list[float]:
-            items = []
+            seconds = []
             for _ in range(CALLS // 10):
                 self.runtime.synchronize()
                 start = perf_counter_ns()
                 graph.replay()
-                items.append((perf_counter_ns() - start) * 1e-9)
-            return [median(items)]
+                seconds.append((perf_counter_ns() - start) * 1e-9)
+            return [median(seconds)]
 
         return sample
 

@@ -161,9 +161,9 @@ def cache_bytes(machine: MeasuredMachine) -> int:
     >>> cache_bytes(MeasuredMachine("cpu", "", None, 4, 1, facts={"caches": caches}))
     131072
     """
-    stated = machine.facts.get("l2_bytes")
-    if isinstance(stated, int) and stated:
-        return stated
+    l2_bytes = machine.facts.get("l2_bytes")
+    if isinstance(l2_bytes, int) and l2_bytes:
+        return l2_bytes
     caches = machine.facts.get("caches")
     if isinstance(caches, Mapping) and caches:
         last = caches[max(caches)]

@@ -83,13 +83,13 @@ def used_kernels(scenario: Scenario) -> list[UsedKernel]:
 
 def _summed(result: Iterable[UsedKernel]) -> list[UsedKernel]:
     """Every kernel once, with the time of all its executions."""
-    known: dict[Op, UsedKernel] = {}
+    by_op: dict[Op, UsedKernel] = {}
     for each in result:
         op = _plain(each.op)
-        before = known.get(op)
+        before = by_op.get(op)
         seconds = each.seconds + (0.0 if before is None else before.seconds)
-        known[op] = UsedKernel(op, seconds, each.one)
-    return sorted(known.values(), key=lambda used: -used.seconds)
+        by_op[op] = UsedKernel(op, seconds, each.one)
+    return sorted(by_op.values(), key=lambda used: -used.seconds)
 
 
 def _plain(op: Op) -> Op:
@@ -155,11 +155,11 @@ def _of_steps(model: StepModel, states: BatchStates, weights: F64) -> Iterator[U
         batch = batch.arrays()
         for number, index in enumerate(members):
             for position, row in enumerate(rows.tolist()):
-                one = float(time_s[index, row])
+                seconds = float(time_s[index, row])
                 count = timer.nodes[index].count * float(weights[row])
-                if one > 0.0 and count > 0.0:
+                if seconds > 0.0 and count > 0.0:
                     op = op_at(batch, number * len(rows) + position)
-                    yield UsedKernel(op, one * count, one)
+                    yield UsedKernel(op, seconds * count, seconds)
 
 
 def is_collective(op: Op) -> bool:

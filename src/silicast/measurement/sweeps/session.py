@@ -97,8 +97,8 @@ class SessionProgress:
     def __str__(self) -> str:
         passed = min(self.clock() - self.started_s, self.budget_s)
         failed = f", {self.failed} failed" if self.failed else ""
-        what = f"{self.phase} {self.op}".strip()
-        return f"{shown(passed)} of {shown(self.budget_s)}: {self.rows} rows{failed}; {what}"
+        running = f"{self.phase} {self.op}".strip()
+        return f"{shown(passed)} of {shown(self.budget_s)}: {self.rows} rows{failed}; {running}"
 
 
 @final
@@ -178,20 +178,20 @@ class MeasuringSession:
     def _once(self, phase: str, rows: Callable[[], Iterable[OnceRow]]) -> None:
         """Measures what a session measures once; if the file has a kernel, it is complete."""
         self._phase(phase)
-        before, current = self.file.before, self.file.session.id
-        if any(row.session == current for row in before.kernels):
+        before, session = self.file.before, self.file.session.id
+        if any(row.session == session for row in before.kernels):
             return
-        failed = given_up(row for row in before.failed if row.session == current)
-        known = {
+        failed = given_up(row for row in before.failed if row.session == session)
+        done = {
             _subject(row)
             for kind in (before.hosts, before.collectives, failed)
             for row in kind
-            if row.session == current
+            if row.session == session
         }
         end = self.clock() + ONCE_SHARE * self.budget_s
         for row in rows():
-            if _subject(row) not in known:
-                self._append(msgspec.structs.replace(row, session=current, at=row.at or utc_now()))
+            if _subject(row) not in done:
+                self._append(msgspec.structs.replace(row, session=session, at=row.at or utc_now()))
             if self.clock() > end:
                 return
 
@@ -214,13 +214,19 @@ class MeasuringSession:
 
     def _tell_known(self, chooser: Chooser) -> None:
         """Tells the chooser what the file holds of this machine already."""
-        before, current = self.file.before, self.file.session
-        sessions = {session.id for session in before.sessions if session.device == current.device}
+        before, own_session = self.file.before, self.file.session
+        sessions = {
+            session.id for session in before.sessions if session.device == own_session.device
+        }
         for row in before.kernels:
             if row.session in sessions:
                 with suppress(SilicastError):  # imported: of no family that is measured here
                     chooser.tell(row.kernel, row.latency_us)
-            if row.session == current.id and row.name == REFERENCE and not self._first_reference_us:
+            if (
+                row.session == own_session.id
+                and row.name == REFERENCE
+                and not self._first_reference_us
+            ):
                 self._first_reference_us = row.latency_us
         for failed in given_up(row for row in before.failed if row.session in sessions):
             if "op" in failed.what:
@@ -247,14 +253,14 @@ class MeasuringSession:
 
     def _timed(self, kernel: Columns) -> KernelRow | FailedRow:
         """Measures a kernel; any error becomes a failed row."""
-        current, at = self.file.session.id, utc_now()
+        session, at = self.file.session.id, utc_now()
         try:
             row = self.tools.measure(kernel)
         except Exception as error:  # the sweep continues
             reason = "out_of_memory" if isinstance(error, MemoryError) else "error"
             message = " ".join(str(error).split())[:500]
-            return FailedRow(current, kernel, reason, f"{type(error).__name__}: {message}", at)
-        return msgspec.structs.replace(row, session=current, at=row.at or at)
+            return FailedRow(session, kernel, reason, f"{type(error).__name__}: {message}", at)
+        return msgspec.structs.replace(row, session=session, at=row.at or at)
 
     def _check_reference(self) -> None:
         """Measures the reference kernel, whose time shows changes of the machine."""

@@ -75,11 +75,11 @@ def summary_of(measurements: Measurements, session: str, device: str) -> Summary
     """
     rows = [row for row in measurements.kernels if row.session == session]
     failed = [row for row in measurements.failed if row.session == session]
-    current = [row for row in rows if row.name != REFERENCE]
+    kernels = [row for row in rows if row.name != REFERENCE]
     reference = [row.latency_us for row in rows if row.name == REFERENCE]
-    predicted = predictions_of([row.kernel for row in current], device, measurements.path.parent)
+    predicted = predictions_of([row.kernel for row in kernels], device, measurements.path.parent)
     groups: dict[str, list[tuple[KernelRow, Scored]]] = {}
-    for row, prediction in zip(current, predicted, strict=True):
+    for row, prediction in zip(kernels, predicted, strict=True):
         groups.setdefault(family_of(row.kernel), []).append((row, prediction))
     failures = Counter(family_of(row.what) for row in failed if "op" in row.what)
     return Summary(

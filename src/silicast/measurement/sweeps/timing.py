@@ -166,9 +166,9 @@ class GraphClock(Stopwatch):
 
     def _rounds(self, each_s: float) -> int:
         """Rounds of all calls that a graph needs; after a flush each call runs once."""
-        current = len(self.calls)
-        wanted = math.ceil(REPLAY_S / max(each_s, 1e-9) / current)
-        return 1 if self.flushes else max(1, min(wanted, MOST_CAPTURED // current))
+        count = len(self.calls)
+        wanted = math.ceil(REPLAY_S / max(each_s, 1e-9) / count)
+        return 1 if self.flushes else max(1, min(wanted, MOST_CAPTURED // count))
 
     def _capture(self, rounds: int) -> None:
         torch = self.runtime.torch
@@ -176,14 +176,14 @@ class GraphClock(Stopwatch):
         self._count = rounds * len(self.calls)
         self._graph: Any = None  # frees the memory of the shorter one
         graph = torch.cuda.CUDAGraph()
-        remaining: list[object] = []
+        outputs: list[object] = []
         with capturing(torch, graph):
             for number in range(rounds):
                 for call in self.calls:
                     result = call()
                     if number == 0 and len(self.calls) > 1:
-                        remaining.append(result)  # each call keeps its own result
-        self._graph, self._kept = graph, remaining
+                        outputs.append(result)  # each call keeps its own result
+        self._graph, self._kept = graph, outputs
         self.runtime.synchronize()
 
     def sample(self) -> list[float]:
@@ -257,58 +257,58 @@ def measure_kernel(
         SilicastError: PyTorch is missing or does not see the machine.
     """
     protocol = protocol or usual_protocol(machine)
-    stated = as_timed(kernel, machine, protocol)
+    timed = as_timed(kernel, machine, protocol)
     runtime = runtime_of(machine)
     at = utc_now()
 
     def failed(reason: str, message: str) -> FailedRow:
-        return FailedRow(session, stated, reason, message[:2000], at)
+        return FailedRow(session, timed, reason, message[:2000], at)
 
     bench = benches.get(str(kernel.get("op", "")))
     if bench is None:
         return failed("unsupported", f"no bench measures op = {kernel.get('op')!r}")
     try:
-        reason = bench.why_unsupported(stated, machine)
+        reason = bench.why_unsupported(timed, machine)
         if reason:
             return failed("unsupported", reason)
-        needed, free = bench.bytes_needed(stated), runtime.free_bytes()
+        needed, free = bench.bytes_needed(timed), runtime.free_bytes()
         if needed > SHARE_OF_FREE * free:
             return failed(
                 "out_of_memory", f"takes {needed / 1e9:.2f} GB, {free / 1e9:.2f} GB are free"
             )
-        with runtime.ready(), bench.context(stated, machine), watch or nullcontext():
-            samples = _samples(bench, stated, machine, runtime, protocol)
+        with runtime.ready(), bench.context(timed, machine), watch or nullcontext():
+            samples = _samples(bench, timed, machine, runtime, protocol)
     except _TooSlowError as slow:
         reason, message = "timeout", str(slow)
     except Exception as error:
         reason, message = reason_of(error)
     else:
         runtime.release()
-        return _row(samples, stated, session, at, watch)
+        return _row(samples, timed, session, at, watch)
     runtime.release(failed=True)
     return failed(reason, message)
 
 
 def _row(
-    samples: Sequence[float], stated: Columns, session: str, at: str, watch: MachineMonitor | None
+    samples: Sequence[float], kernel: Columns, session: str, at: str, watch: MachineMonitor | None
 ) -> KernelRow:
     latency_us, spread, flags = summarised(samples)
     conditions: MachineConditions | None = None
     if watch is not None:
         conditions, seen = watch.read()
         flags += [flag for flag in seen if flag not in flags]
-    return KernelRow(session, stated, latency_us, at, spread, conditions, flags)
+    return KernelRow(session, kernel, latency_us, at, spread, conditions, flags)
 
 
 def as_timed(kernel: Columns, machine: MeasuredMachine, protocol: Protocol) -> Columns:
     """The table with the launch and cache state of the measurement; a CPU has no launch."""
-    stated = dict(kernel)
+    timed = dict(kernel)
     if machine.kind == "cuda":
-        stated.setdefault("launch", protocol.launch or "graph")
-    elif not stated.get("launch"):
-        stated.pop("launch", None)
-    stated.setdefault("cache", protocol.cache or "warm")
-    return stated
+        timed.setdefault("launch", protocol.launch or "graph")
+    elif not timed.get("launch"):
+        timed.pop("launch", None)
+    timed.setdefault("cache", protocol.cache or "warm")
+    return timed
 
 
 @final

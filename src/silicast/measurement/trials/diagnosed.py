@@ -68,14 +68,14 @@ def diagnose_files(paths: Sequence[Path], device: str = "") -> tuple[list[Diagno
             continue
         _check_timed(row)
         rows.setdefault(tuple(sorted((n, repr(x)) for n, x in table.items())), []).append(row)
-    every = [_measured(some, board.name) for some in rows.values()]
-    alike = iter(group_errors([one for one in every if isinstance(one, Measured)]))
-    items = [
-        _diagnosed(some, one, next(alike) if isinstance(one, Measured) else None)
-        for some, one in zip(rows.values(), every, strict=True)
+    every = [_measured(rows_of_kernel, board.name) for rows_of_kernel in rows.values()]
+    alike = iter(group_errors([kernel for kernel in every if isinstance(kernel, Measured)]))
+    diagnosed = [
+        _diagnosed(rows_of_kernel, kernel, next(alike) if isinstance(kernel, Measured) else None)
+        for rows_of_kernel, kernel in zip(rows.values(), every, strict=True)
     ]
     remarks = [*data.lines(), *([f"{others} kernels of other ops: left out"] if others else [])]
-    return sorted(items, key=_gain, reverse=True), remarks
+    return sorted(diagnosed, key=_gain, reverse=True), remarks
 
 
 def _check_timed(row: DatasetRow[TableKernel]) -> None:
@@ -108,7 +108,9 @@ def _kernel(rows: Sequence[DatasetRow[TableKernel]]) -> dict[str, Any]:
 
 
 def _diagnosed(
-    rows: Sequence[DatasetRow[TableKernel]], one: Measured | SilicastError, error: GroupError | None
+    rows: Sequence[DatasetRow[TableKernel]],
+    measured: Measured | SilicastError,
+    error: GroupError | None,
 ) -> DiagnosedRow:
     kernel = _kernel(rows)
     times = [float(row.row.values[TIME]) for row in rows]
@@ -117,9 +119,9 @@ def _diagnosed(
     if max(times) / min(times) > CONTRADICTS:
         span = f"{min(times):g} to {max(times):g} us"
         message = f"{len(times)} rows of this kernel contradict each other: {span}"
-    if isinstance(one, SilicastError):
-        return DiagnosedRow(kernel, positions, None, str(one), message)
+    if isinstance(measured, SilicastError):
+        return DiagnosedRow(kernel, positions, None, str(measured), message)
     try:
-        return DiagnosedRow(kernel, positions, diagnose_measured(one, error), "", message)
+        return DiagnosedRow(kernel, positions, diagnose_measured(measured, error), "", message)
     except SilicastError as refused:
         return DiagnosedRow(kernel, positions, None, str(refused), message)

@@ -93,17 +93,17 @@ def run_trials(
         folder: where the trials are kept; timer: times one.
     """
     path = folder / FILE
-    known = [trial for trial in read_trials(path) if trial.file == name]
-    done = {(trial.tokens, trial.what) for trial in known}
-    yield from known
+    earlier = [trial for trial in read_trials(path) if trial.file == name]
+    done = {(trial.tokens, trial.what) for trial in earlier}
+    yield from earlier
     with path.open("ab") as stream:
         if stream.tell() and not _ends_line(path):
             stream.truncate(_last_line_end(path))
-        for tokens, some in candidates.items():
-            for one, predicted in some:
-                if (tokens, one) in done:
+        for tokens, ranked in candidates.items():
+            for configuration, predicted in ranked:
+                if (tokens, configuration) in done:
                     continue
-                trial = _tried(name, layer, tokens, one, predicted, timer)
+                trial = _tried(name, layer, tokens, configuration, predicted, timer)
                 stream.write(msgspec.json.encode(trial) + b"\n")
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -123,11 +123,16 @@ def _last_line_end(path: Path) -> int:
 
 
 def _tried(
-    name: str, layer: ExpertLayer, tokens: int, one: Configuration, predicted: float, timer: Timer
+    name: str,
+    layer: ExpertLayer,
+    tokens: int,
+    configuration: Configuration,
+    predicted: float,
+    timer: Timer,
 ) -> Trial:
-    values, error, measured = dict(one.values), "", 0.0
+    values, error, measured = dict(configuration.values), "", 0.0
     try:
-        measured = timer(layer, tokens, one)
+        measured = timer(layer, tokens, configuration)
     except Exception as raised:
         error = f"{type(raised).__name__}: {' '.join(str(raised).split())[:200]}"
     return Trial(name, tokens, values, predicted, measured, error)
@@ -137,8 +142,8 @@ def best_measured(trials: Sequence[Trial]) -> dict[int, Trial]:
     """Tokens -> the fastest trial that ran."""
     measured: dict[int, Trial] = {}
     for trial in trials:
-        known = measured.get(trial.tokens)
-        if trial.measured_us > 0.0 and (known is None or trial.measured_us < known.measured_us):
+        best = measured.get(trial.tokens)
+        if trial.measured_us > 0.0 and (best is None or trial.measured_us < best.measured_us):
             measured[trial.tokens] = trial
     return measured
 
@@ -192,7 +197,7 @@ class _Experts:
         scores = torch.rand(tokens, layer.experts, device="cuda")
         weights, chosen = scores.topk(layer.topk, dim=1)
         to = triton_kernels.routing(chosen, weights, layer.experts, one.number("tile_m"))
-        stated = {
+        options = {
             "COLS": one.number("tile_n"),
             "DEPTH": one.number("tile_k"),
             "num_warps": one.number("warps"),
@@ -200,7 +205,7 @@ class _Experts:
         }
         return 1e3 * float(
             triton.testing.do_bench(
-                lambda: triton_kernels.experts(x, w13, w2, to, stated), return_mode="median"
+                lambda: triton_kernels.experts(x, w13, w2, to, options), return_mode="median"
             )
         )
 
@@ -248,12 +253,12 @@ def measured_plan(
             f"cannot make the folder: {error.strerror or error}", kind="io", file=str(folder)
         ) from None
     files = []
-    for one in plan.files:
-        if one.layer is None:
+    for file in plan.files:
+        if file.layer is None:
             raise unsupported(
                 "only layers of experts are timed", "--measure", "leave --measure out"
             )
-        candidates = first_candidates(one, plan, trials)
-        measured = best_measured(list(run_trials(one.name, one.layer, candidates, folder, timer)))
-        files.append(one.with_entries({t: x.what for t, x in measured.items()}, plan.engine))
+        candidates = first_candidates(file, plan, trials)
+        measured = best_measured(list(run_trials(file.name, file.layer, candidates, folder, timer)))
+        files.append(file.with_entries({t: x.what for t, x in measured.items()}, plan.engine))
     return replace(plan, files=tuple(files), warnings=(*plan.warnings, TIMED_AT_RANDOM))

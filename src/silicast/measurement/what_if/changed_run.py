@@ -57,17 +57,17 @@ class ParallelPlan:
         Raises:
             SilicastError: another name, or no whole number from 1 on.
         """
-        names, stated = [each.name for each in fields(cls)], {}
+        names, degrees = [each.name for each in fields(cls)], {}
         for part in filter(None, text.split(",")):
             name, _, value = (each.strip() for each in part.partition("="))
-            if name not in names or name in stated or not value.isdecimal() or int(value) < 1:
+            if name not in names or name in degrees or not value.isdecimal() or int(value) < 1:
                 raise SilicastError(
                     f"expected {', '.join(f'{each}=N' for each in names)}, found {part!r:.60}",
                     field="plan",
                     hint="--plan tp=2,dp=4",
                 )
-            stated[name] = int(value)
-        return cls(**stated)
+            degrees[name] = int(value)
+        return cls(**degrees)
 
 
 def batch_ratio(text: str) -> Fraction:

@@ -114,9 +114,9 @@ def inserted(
 
 
 def _of(
-    reason: str, op: str, size: int, gpus: int, count: int, one: Quantity
+    reason: str, op: str, size: int, gpus: int, count: int, call_time: Quantity
 ) -> InsertedCollective:
-    total = Quantity(count * one.estimate, count * one.p05, count * one.p95)
+    total = Quantity(count * call_time.estimate, count * call_time.p05, count * call_time.p95)
     return InsertedCollective(reason, op, size, gpus, count, total)
 
 

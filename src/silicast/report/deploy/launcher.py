@@ -168,9 +168,9 @@ def _check_degrees(pool: PoolLaunch, launcher: Launcher) -> None:
             "parallel.ep",
             f"1 or {ranks}",
         )
-    known = {*launcher.flags, *launcher.switches}
+    options = {*launcher.flags, *launcher.switches}
     if launcher.options and launcher.options.attention_dp:
-        known.add("attention_dp")
+        options.add("attention_dp")
         if pool.attention_dp > 1 and pool.tp > 1:
             raise unsupported(
                 f"{launcher.engine} attends in one group or in groups of one rank, not in "
@@ -178,7 +178,7 @@ def _check_degrees(pool: PoolLaunch, launcher: Launcher) -> None:
                 "parallel.attention_dp",
                 f"attention_dp = {ranks} with tp = 1, or attention_dp = 1",
             )
-    if pool.attention_dp > 1 and "attention_dp" not in known:
+    if pool.attention_dp > 1 and "attention_dp" not in options:
         raise unsupported(
             f"{launcher.engine} {launcher.version} has no flag of groups of attention",
             "parallel.attention_dp",

@@ -50,7 +50,7 @@ def cost_of_design(
     Raises:
         SilicastError: neither a level nor the caller states an area, or no cost follows from it.
     """
-    known = area_of(architecture)
+    area = area_of(architecture)
     factors: dict[str, Quantity] = {
         "logic": node_energy_factor("logic", from_nm, node_nm),
         "sram": node_energy_factor("sram", from_nm, node_nm),
@@ -58,15 +58,15 @@ def cost_of_design(
     if from_nm != node_nm:
         factors["area"] = area_factor(from_nm, node_nm)
     if area_mm2 is None:
-        if not known.parts:
+        if not area.parts:
             raise SilicastError(
                 f"no level of {architecture.name} states its area",
                 field="area",
                 hint="give area_um2 in the architecture file, or --area in mm2",
             )
-        area_mm2 = known.mm2 * (factors["area"].estimate if "area" in factors else 1.0)
+        area_mm2 = area.mm2 * (factors["area"].estimate if "area" in factors else 1.0)
     die = die_cost(area_mm2, node_nm, wafer_usd=wafer_usd, defects_per_cm2=defects)
-    return DesignCost(architecture.name, node_nm, from_nm, known, die, factors)
+    return DesignCost(architecture.name, node_nm, from_nm, area, die, factors)
 
 
 def cost_data(design_cost: DesignCost) -> dict[str, Any]:

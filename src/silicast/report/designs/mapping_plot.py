@@ -81,25 +81,25 @@ def _energy(axes: Any, cost: MappingCost) -> None:
         values = cost.access_pj[:, t, 0] / 1e6
         axes.barh(levels, values, left=left, color=COLOURS[t % 6], label=tensor, height=0.7)
         left += values
-    remaining = [
+    energies_pj = [
         (cost.architecture.compute.name, float(cost.compute_pj[0])),
         ("leakage", float(cost.leak_pj[:, 0].sum())),
         ("mesh", float(cost.hop_pj[0])),
         *((name, pj * float(cost.cycles[0])) for name, pj in cost.architecture.every_cycle),
     ]
-    remaining = [(name, pj) for name, pj in remaining if pj > 0]
+    energies_pj = [(name, pj) for name, pj in energies_pj if pj > 0]
     axes.barh(
-        len(names) + np.arange(len(remaining)),
-        [pj / 1e6 for _, pj in remaining],
+        len(names) + np.arange(len(energies_pj)),
+        [pj / 1e6 for _, pj in energies_pj],
         color=OTHER,
         height=0.7,
     )
-    ends = [*left, *(pj / 1e6 for _, pj in remaining)]
+    ends = [*left, *(pj / 1e6 for _, pj in energies_pj)]
     total = float(cost.energy_pj[0]) / 1e6
     for index, end in enumerate(ends):
         axes.text(end, index, f" {end / total:.1%}" if total else "", va="center", fontsize=8)
     axes.set_xlim(0, 1.18 * max(ends) or 1.0)
-    axes.set_yticks(range(len(ends)), [*names, *(name for name, _ in remaining)])
+    axes.set_yticks(range(len(ends)), [*names, *(name for name, _ in energies_pj)])
     axes.invert_yaxis()
     axes.set_xlabel("uJ", fontsize=8)
     axes.legend(frameon=False, fontsize=8, loc="lower right")
@@ -273,8 +273,8 @@ def _line(sides: list[tuple[str, int, int, Any]]) -> Any:
 def _side_text(sides: list[tuple[str, int, int, Any]]) -> str:
     parts = []
     for name, size, taken, loops in sides:
-        what = " x ".join(f"{loop.dim} {loop.bound}" for loop in loops) or "one"
-        parts.append(f"{name}: {what}, {taken} of {size}")
+        bounds = " x ".join(f"{loop.dim} {loop.bound}" for loop in loops) or "one"
+        parts.append(f"{name}: {bounds}, {taken} of {size}")
     return "; ".join(parts)
 
 

@@ -166,10 +166,10 @@ def _moved(cost: MappingCost, level: int, t: int) -> list[float]:
         if cost.zeros is None:
             counts.append(float(getattr(cost.traffic, name)[level, t, 0]))
             continue
-        one = float(getattr(cost.zeros, name).actual[level, t, 0])
+        words = float(getattr(cost.zeros, name).actual[level, t, 0])
         formatted = cost.zeros.formats.get((level, t))
-        one += float(formatted.total(name)[0]) if formatted else 0.0
-        counts.append(one * float(cost.traffic.used[level, 0]))
+        words += float(formatted.total(name)[0]) if formatted else 0.0
+        counts.append(words * float(cost.traffic.used[level, 0]))
     return counts
 
 

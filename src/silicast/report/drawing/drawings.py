@@ -63,25 +63,25 @@ def bars(rows: Sequence[Bar], unit: str, title: str, order: Sequence[str] = ()) 
     scale = (WIDTH - left - 16.0) / most
     names = list(dict.fromkeys((*order, *(piece.name for row in rows for piece in row.pieces))))
     color = {name: COLORS[number % len(COLORS)] for number, name in enumerate(names)}
-    items, top = [], 4.0
+    shapes, top = [], 4.0
     for row in rows:
-        items.append(_text(left - 8.0, top + BAR * 0.68, row.label, "end"))
+        shapes.append(_text(left - 8.0, top + BAR * 0.68, row.label, "end"))
         at = left + row.start * scale
         for piece in row.pieces:
             wide = piece.size * scale
             words = escape(f"{piece.name}: {piece.words}" if piece.words else piece.name)
-            items.append(
+            shapes.append(
                 f'<rect x="{at:.1f}" y="{top:.1f}" width="{max(wide, 0.3):.1f}" height="{BAR:g}" '
                 f'fill="{color[piece.name]}"><title>{words}</title></rect>'
             )
             if wide > len(piece.name) * CHARACTER + 6.0:
-                items.append(_text(at + wide / 2, top + BAR * 0.68, piece.name, "middle", "#fff"))
+                shapes.append(_text(at + wide / 2, top + BAR * 0.68, piece.name, "middle", "#fff"))
             at += wide
         if row.mark:
             x = left + row.mark * scale
-            items.append(_line(x, top - 3.0, x, top + BAR + 3.0, "#b00020", 2.0))
+            shapes.append(_line(x, top - 3.0, x, top + BAR + 3.0, "#b00020", 2.0))
         top += BAR + GAP
-    items.append(_axis(left, top, most, scale, unit))
+    shapes.append(_axis(left, top, most, scale, unit))
     height = top + 34.0
     shown = {
         piece.name
@@ -92,7 +92,7 @@ def bars(rows: Sequence[Bar], unit: str, title: str, order: Sequence[str] = ()) 
     key, height = _key([name for name in names if name in shown], color, height)
     return (
         f'<svg viewBox="0 0 {WIDTH:g} {height:g}" role="img" aria-label="{escape(title)}">'
-        f"{''.join(items)}{key}</svg>"
+        f"{''.join(shapes)}{key}</svg>"
     )
 
 
@@ -131,16 +131,16 @@ def scatter(points: Sequence[Point], across: str, up: str, *, joined: bool = Fal
     def at(x: float, y: float) -> tuple[float, float]:
         return left + x / most[0] * wide, top + high - y / most[1] * high
 
-    items = [
+    shapes = [
         _line(left, top + high, left + wide, top + high, "#444", 1.0),
         _line(left, top, left, top + high, "#444", 1.0),
     ]
     for tick in _ticks(most[0]):
         x, y = at(tick, 0.0)
-        items += [_line(x, y, x, y + 4.0, "#444", 1.0), _text(x, y + 17.0, f"{tick:g}", "middle")]
+        shapes += [_line(x, y, x, y + 4.0, "#444", 1.0), _text(x, y + 17.0, f"{tick:g}", "middle")]
     for tick in _ticks(most[1]):
         x, y = at(0.0, tick)
-        items += [
+        shapes += [
             _line(x, y, x + wide, y, "#e3e6eb", 1.0),
             _text(x - 6.0, y + 4.0, f"{tick:g}", "end"),
         ]
@@ -152,20 +152,20 @@ def scatter(points: Sequence[Point], across: str, up: str, *, joined: bool = Fal
         x, y = at(point.x[0], point.y[0])
         if joined and number:
             before = points[number - 1]
-            items.append(_line(*at(before.x[0], before.y[0]), x, y, color, 1.0))
-        items.append(_line(*at(point.x[1], point.y[0]), *at(point.x[2], point.y[0]), color, 1.5))
-        items.append(_line(*at(point.x[0], point.y[1]), *at(point.x[0], point.y[2]), color, 1.5))
-        items.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{color}"/>')
+            shapes.append(_line(*at(before.x[0], before.y[0]), x, y, color, 1.0))
+        shapes.append(_line(*at(point.x[1], point.y[0]), *at(point.x[2], point.y[0]), color, 1.5))
+        shapes.append(_line(*at(point.x[0], point.y[1]), *at(point.x[0], point.y[2]), color, 1.5))
+        shapes.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{color}"/>')
         others = [bar for index, bar in enumerate(across_bars) if index != number]
         spot = _free_spot(x, y, point.label, [*taken, *others])
         taken.append(spot)
-        items.append(_text(spot[0], spot[1], point.label, "start", color))
-    items.append(_text(left + wide, top + high + 32.0, across, "end"))
-    items.append(_text(left + 6.0, top + 10.0, up, "start"))
+        shapes.append(_text(spot[0], spot[1], point.label, "start", color))
+    shapes.append(_text(left + wide, top + high + 32.0, across, "end"))
+    shapes.append(_text(left + 6.0, top + 10.0, up, "start"))
     height = top + high + 40.0
     return (
         f'<svg viewBox="0 0 {WIDTH:g} {height:g}" role="img" '
-        f'aria-label="{escape(up)} over {escape(across)}">{"".join(items)}</svg>'
+        f'aria-label="{escape(up)} over {escape(across)}">{"".join(shapes)}</svg>'
     )
 
 
@@ -201,15 +201,15 @@ def _end(row: Bar) -> float:
 
 
 def _axis(left: float, top: float, most: float, scale: float, unit: str) -> str:
-    items = [_line(left, top, left + most * scale, top, "#444", 1.0)]
+    shapes = [_line(left, top, left + most * scale, top, "#444", 1.0)]
     for tick in _ticks(most):
         x = left + tick * scale
-        items += [
+        shapes += [
             _line(x, top, x, top + 4.0, "#444", 1.0),
             _text(x, top + 17.0, f"{tick:g}", "middle"),
         ]
-    items.append(_text(left - 8.0, top + 17.0, unit, "end"))
-    return "".join(items)
+    shapes.append(_text(left - 8.0, top + 17.0, unit, "end"))
+    return "".join(shapes)
 
 
 def _ticks(most: float) -> list[float]:
@@ -232,17 +232,17 @@ def _ticks(most: float) -> list[float]:
 
 def _key(names: Sequence[str], color: dict[str, str], top: float) -> tuple[str, float]:
     """Colours of pieces that are too narrow for their names, and where the key ends."""
-    items, x = [], 4.0
+    shapes, x = [], 4.0
     for name in names:
         wide = len(name) * CHARACTER + 26.0
         if x + wide > WIDTH:
             x, top = 4.0, top + 18.0
-        items.append(
+        shapes.append(
             f'<rect x="{x:.1f}" y="{top - 10.0:.1f}" width="10" height="10" fill="{color[name]}"/>'
         )
-        items.append(_text(x + 14.0, top, name, "start"))
+        shapes.append(_text(x + 14.0, top, name, "start"))
         x += wide
-    return "".join(items), top + (10.0 if names else -6.0)
+    return "".join(shapes), top + (10.0 if names else -6.0)
 
 
 def _text(x: float, y: float, text: str, anchor: str, fill: str = "#333") -> str:

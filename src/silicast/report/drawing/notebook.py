@@ -55,9 +55,9 @@ def answer_html(answer: Answer) -> str:
         )
         for name, belief in without_tokens(answer.metrics).items()
     ]
-    remark = "".join(f"<li>{escape(text)}</li>" for text in answer.warnings)
+    warnings = "".join(f"<li>{escape(text)}</li>" for text in answer.warnings)
     sure = f"<p>tier {escape(answer.tier)}, domain {escape(answer.domain)}</p>"
-    return table_html(HEADINGS, rows) + sure + (f"<ul>{remark}</ul>" if remark else "")
+    return table_html(HEADINGS, rows) + sure + (f"<ul>{warnings}</ul>" if warnings else "")
 
 
 def table_html(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -144,7 +144,7 @@ def comparison_page(
     )
 
     parts = [f"<h1>{escape(head)}</h1>"]
-    fitting = [one for one in candidates if one.fits]
+    fitting = [candidate for candidate in candidates if candidate.fits]
     if fitting:
         headings, rows = table_rows(fitting, word)
         starred = next(at for at, heading in enumerate(headings) if heading.endswith("*"))
@@ -160,10 +160,12 @@ def comparison_page(
         ]
         drawn = [scatter(points, "output tokens/s of a device", "ms a token")] if points else []
         parts += _section("Latency against throughput, with 90 % intervals", drawn)
-    reasons = [f"{one.label}: {one.reason}" for one in candidates if not one.fits]
+    reasons = [
+        f"{candidate.label}: {candidate.reason}" for candidate in candidates if not candidate.fits
+    ]
     parts += _section("What does not fit", [_list(reasons)] if reasons else [])
-    remark = warnings_of(fitting, today)
-    parts += _section("To know", [_list(remark, "warning")] if remark else [])
+    warnings = warnings_of(fitting, today)
+    parts += _section("To know", [_list(warnings, "warning")] if warnings else [])
     return _page(head, parts)
 
 
@@ -266,8 +268,8 @@ def _without_latencies(answer: Answer) -> Answer:
     metrics = without_tokens(answer["metrics"])
     if not any(f"{name}_mean_ms" in metrics for name in LATENCIES):
         return answer
-    remaining = (*RATES, "power_w", *_OF_EACH)
-    return {**answer, "metrics": {name: metrics[name] for name in remaining if name in metrics}}
+    shown = (*RATES, "power_w", *_OF_EACH)
+    return {**answer, "metrics": {name: metrics[name] for name in shown if name in metrics}}
 
 
 def _metrics(answer: Answer) -> str:
@@ -361,15 +363,15 @@ def _memory(why: Mapping[str, Any]) -> list[str]:
 
 def _uncertainty(why: Mapping[str, Any]) -> list[str]:
     """What the interval of the last metric is made of."""
-    known = why.get("uncertainty") or {}
-    if not known:
+    uncertainty = why.get("uncertainty") or {}
+    if not uncertainty:
         return []
-    name, result = list(known.items())[-1]
+    name, result = list(uncertainty.items())[-1]
     factors = sorted(result.get("factors", ()), key=lambda each: -each["share"])[:MOST_FACTORS]
     if not factors:
         return []
     rows = [[escape(words_of(each["name"])), percent(each["share"])] for each in factors]
-    return [_cells([f"what the interval of {label(name, known)} is made of", "share"], rows)]
+    return [_cells([f"what the interval of {label(name, uncertainty)} is made of", "share"], rows)]
 
 
 def _sources(why: Mapping[str, Any]) -> list[str]:

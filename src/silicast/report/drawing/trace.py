@@ -101,7 +101,7 @@ def _numbers(trace: PredictedTimeline) -> tuple[dict[str, int], dict[Track, int]
     processes = {name: number for number, name in enumerate(names, start=1)}
     threads: dict[Track, int] = {}
     for track in tracks:
-        used = sum(known.process == track.process for known in threads)
+        used = sum(other.process == track.process for other in threads)
         threads[track] = used + 1
     return processes, threads
 

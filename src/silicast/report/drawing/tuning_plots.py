@@ -74,8 +74,8 @@ def plot_gains(plan: TuningPlan, path: Path) -> None:
     tokens = [each.tokens for each in entries]
     judged = entries[0].existing_us is not None
 
-    def shown(us: float, known: float | None) -> float:
-        return us if known is None else 100.0 * (1.0 - us / known)
+    def shown(us: float, reference: float | None) -> float:
+        return us if reference is None else 100.0 * (1.0 - us / reference)
 
     middle = [shown(each.estimate_us, each.existing_us) for each in entries]
     ends = np.array(

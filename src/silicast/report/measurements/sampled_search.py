@@ -16,14 +16,14 @@ from silicast.report.drawing.tables import figure, listing
 def search_parts(result: SampledSearch) -> Iterator[RenderableType]:
     """Lines and a table, in order."""
     networks, blend = result.networks, result.blend
-    known = "no sample: ranked by what other devices take"
+    basis = "no sample: ranked by what other devices take"
     if blend is not None:
         width = 100.0 * math.expm1(Z90 * blend.log_sd)
         count = "its networks were measured" if result.known else f"{blend.rows} samples"
-        known = f"{count}, interval ±{width:.0f} %"
+        basis = f"{count}, interval ±{width:.0f} %"
     elif result.priced is not None:
-        known = "no sample: by kernels and datasheet, for ranks"
-    yield f"{result.space.name} on {result.device}: {known}"
+        basis = "no sample: by kernels and datasheet, for ranks"
+    yield f"{result.space.name} on {result.device}: {basis}"
     yield (
         f"{networks.within:,} of {networks.evaluated:,} networks are within the budget; the most "
         f"{result.objective} first"

@@ -130,5 +130,5 @@ def _coverage(result: ScaledTrace) -> dict[str, Any]:
         share = each.measured_us / result.measured_us
         unknown[each.name] = unknown.get(each.name, 0.0) + share
     shares = {"scaled": 1.0 - result.unscaled_share, "unmodelled": result.unscaled_share}
-    known = {name: round(share, 6) for name, share in shares.items() if share > 0.0}
-    return {"time_share": known, **largest_of(unknown, "kernel")}
+    time_share = {name: round(share, 6) for name, share in shares.items() if share > 0.0}
+    return {"time_share": time_share, **largest_of(unknown, "kernel")}

@@ -158,14 +158,14 @@ def _tree(answer: Answer, part: str, side: str) -> Node:
     named = why.get(part)
     node = named if isinstance(named, Mapping) and "exposed_ms" in named else find_part(why, part)
     if node is None:
-        known = [str(part["name"]) for part in why.get("parts", ())]
-        known += [
+        names = [str(part["name"]) for part in why.get("parts", ())]
+        names += [
             key for key, value in why.items() if isinstance(value, Mapping) and "parts" in value
         ]
         raise unknown_name(
             f"answer {side} has no part {part!r}",
             "--of",
-            f"there are {', '.join(known)}" if known else "it has no parts",
+            f"there are {', '.join(names)}" if names else "it has no parts",
         )
     return node
 
@@ -195,32 +195,32 @@ def _matched(
     ours, theirs = _children(a), _children(b)
     for key in {**ours, **theirs}:
         position = (*path, key[0] if not key[1] else f"{key[0]} {key[1] + 1}")
-        one, other = ours.get(key), theirs.get(key)
-        if one is None or other is None:
-            yield _alone(one, other, position)
+        ours_here, theirs_here = ours.get(key), theirs.get(key)
+        if ours_here is None or theirs_here is None:
+            yield _alone(ours_here, theirs_here, position)
             continue
-        if _children(one) and _children(other):
+        if _children(ours_here) and _children(theirs_here):
             inner = runs_a * float(a.get("count", 1)), runs_b * float(b.get("count", 1))
-            yield from _matched(one, other, position, *inner, clock)
+            yield from _matched(ours_here, theirs_here, position, *inner, clock)
         else:
-            yield _of_leaf(one, other, position, runs_a, runs_b, clock)
+            yield _of_leaf(ours_here, theirs_here, position, runs_a, runs_b, clock)
 
 
 def _of_leaf(
     a: Node, b: Node, path: tuple[str, ...], runs_a: float, runs_b: float, clock: float
 ) -> PartDifference:
     """A kernel: its own count is of all that its block runs, so the block's does not count."""
-    one = Side.from_node(a, runs_a * float(a.get("count", 1)))
-    other = Side.from_node(b, runs_b * float(b.get("count", 1)))
+    side_a = Side.from_node(a, runs_a * float(a.get("count", 1)))
+    side_b = Side.from_node(b, runs_b * float(b.get("count", 1)))
     if a.get("kind") == b.get("kind") == "host":
-        causes = host_causes(one, other)
-    elif a.get("bound_by") == b.get("bound_by") in OF_WAITS and one.time != other.time:
-        causes = {OF_WAITS[str(a["bound_by"])]: other.time - one.time}
+        causes = host_causes(side_a, side_b)
+    elif a.get("bound_by") == b.get("bound_by") in OF_WAITS and side_a.time != side_b.time:
+        causes = {OF_WAITS[str(a["bound_by"])]: side_b.time - side_a.time}
     else:
-        causes = kernel_causes(one, other, clock)
-    once, again = one.time / one.runs, other.time / other.runs
+        causes = kernel_causes(side_a, side_b, clock)
+    once, again = side_a.time / side_a.runs, side_b.time / side_b.runs
     is_same = abs(once - again) <= SAME * max(once, again)
-    return PartDifference(path, one.time, other.time, causes, is_same)
+    return PartDifference(path, side_a.time, side_b.time, causes, is_same)
 
 
 def _same_share(parts: Sequence[PartDifference]) -> float:
@@ -296,12 +296,12 @@ def _setup(answer: Answer) -> Mapping[str, str]:
 def _errors(answer: Answer, metric: str) -> Mapping[str, float] | None:
     """Log standard deviations of a metric's error by factor, None where the answer has none."""
     why = answer["why"]
-    known = why.get("uncertainty") or {}
+    uncertainty = why.get("uncertainty") or {}
     meaning = metric_of(metric)  # of work over a time the error is the time's
     is_inverse = meaning is not None and meaning.kind in ("rate", "use")
-    result = known.get(metric)
-    if result is None and is_inverse and len(known) == 1:
-        result = next(iter(known.values()))
+    result = uncertainty.get(metric)
+    if result is None and is_inverse and len(uncertainty) == 1:
+        result = next(iter(uncertainty.values()))
     if isinstance(result, Mapping):
         return {str(each["name"]): float(each["log_sd"]) for each in result["factors"]}
     if (metric == "latency_us" or is_inverse) and isinstance(why.get("log_sd"), Mapping):

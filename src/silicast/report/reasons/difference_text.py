@@ -282,14 +282,14 @@ def waterfall(steps: Sequence[int]) -> list[str]:
 
 
 def _table(columns: Mapping[str, str], rows: Sequence[Sequence[str]]) -> RenderableType:
-    remaining, cells = _without_empty(columns, rows)
-    return listing(remaining, cells)
+    shown, cells = _without_empty(columns, rows)
+    return listing(shown, cells)
 
 
 def _markdown(columns: Mapping[str, str], rows: Sequence[Sequence[str]]) -> str:
-    remaining, cells = _without_empty(columns, rows)
-    marks = ["---:" if justify == "right" else "---" for justify in remaining.values()]
-    lines = [list(remaining), marks, *cells]
+    shown, cells = _without_empty(columns, rows)
+    marks = ["---:" if justify == "right" else "---" for justify in shown.values()]
+    lines = [list(shown), marks, *cells]
     return "\n".join(f"| {' | '.join(_cells(line))} |" for line in lines)
 
 
@@ -303,10 +303,10 @@ def _without_empty(
     columns: Mapping[str, str], rows: Sequence[Sequence[str]]
 ) -> tuple[dict[str, str], list[list[str]]]:
     """Columns that say something, and the first one."""
-    remaining = [
+    positions = [
         index for index in range(len(columns)) if not index or any(row[index] for row in rows)
     ]
     names = list(columns)
-    return {names[p]: columns[names[p]] for p in remaining}, [
-        [row[p] for p in remaining] for row in rows
+    return {names[p]: columns[names[p]] for p in positions}, [
+        [row[p] for p in positions] for row in rows
     ]

@@ -116,7 +116,7 @@ def _rows(
         f"{node['count']:,}" if "count" in node else "",
         percent(float(reached)) if reached is not None else "",
         ceiling(node),
-        _amount(node) if is_pipe else ", ".join(SHORT_WORDS.get(one, one) for one in limits),
+        _amount(node) if is_pipe else ", ".join(SHORT_WORDS.get(limit, limit) for limit in limits),
     ]
     parts = _parts(node, pipes)
     if not parts or (depth <= 0 and parts[0].get("kind") != "pipe"):
@@ -217,15 +217,15 @@ def _shown(parts: Any, least: float) -> list[Node]:
         return ordered
     if not large:  # all of the parent in one line would say the same again
         return []
-    remaining = {
+    others = {
         "name": f"{len(small)} smaller parts",
         "exposed_ms": sum(float(part["exposed_ms"]) for part in small),
         "share": sum(float(part["share"]) for part in small),
         "hidden_ms": sum(float(part.get("hidden_ms", 0.0)) for part in small),
     }
-    if not remaining["exposed_ms"] and not remaining["hidden_ms"]:
+    if not others["exposed_ms"] and not others["hidden_ms"]:
         return large
-    return [*large, remaining]
+    return [*large, others]
 
 
 def _pipes_shown(pipes: list[Node], least: float) -> list[Node]:

@@ -36,8 +36,8 @@ def head_of(scenario: Mapping[str, Any], size: int | None = None) -> str:
     'all_reduce of 1 MiB on 8 x h100, launch eager'
     """
     work = scenario["workload"]
-    what = f"{work['op']} of {bytes_text(size)}" if size else work["op"]
-    words = [f"{what} on {work['gpus']} x {scenario['device']}"]
+    subject = f"{work['op']} of {bytes_text(size)}" if size else work["op"]
+    words = [f"{subject} on {work['gpus']} x {scenario['device']}"]
     named = ("dtype", "implementation", "implementation_version", "launch")
     if work.get("groups", 1) > 1:
         words.append(f"{work['groups']} groups at once")
@@ -63,18 +63,18 @@ def made_of(answer: Answer, replayed: Answer | None) -> list[tuple[str, float]]:
     """
     inner = answer if replayed is None else replayed
     total = float(answer["metrics"]["latency_us"]["estimate"]) * 1e-6
-    items = [
+    parts = [
         (WORDS.get(part["name"], str(part["name"])), float(part["exposed_ms"]) * 1e-3)
         for part in inner["why"].get("parts", ())
     ]
     order = list(WORDS.values())
-    items.sort(key=lambda part: order.index(part[0]) if part[0] in order else len(order))
+    parts.sort(key=lambda part: order.index(part[0]) if part[0] in order else len(order))
     if replayed is not None:
         remainder = total - float(replayed["metrics"]["latency_us"]["estimate"]) * 1e-6
         if remainder <= 0.0:
             return made_of(answer, None)
-        items.append(("launch by the host", remainder))
-    return items
+        parts.append(("launch by the host", remainder))
+    return parts
 
 
 def collective_report(
@@ -130,7 +130,7 @@ def sweep_report(scenario: Mapping[str, Any], points: Points) -> RenderableType:
                 str(why.get("algorithm", "")),
             ]
         )
-    remark = dict.fromkeys(line for _, answer in points for line in answer["warnings"])
+    warnings = dict.fromkeys(line for _, answer in points for line in answer["warnings"])
     drawn: list[RenderableType] = (
         [Text(""), TextPlot(lambda width: drawing(points, width))] if len(points) > 1 else []
     )
@@ -142,7 +142,7 @@ def sweep_report(scenario: Mapping[str, Any], points: Points) -> RenderableType:
         *drawn,
         Text(""),
         Text(f"tiers: {tiers}"),
-        *(Text(f"warning: {line}", "yellow") for line in remark),
+        *(Text(f"warning: {line}", "yellow") for line in warnings),
     )
 
 
@@ -230,7 +230,7 @@ def astra_report(
             ratio = times[0] * 1e-3 / float(belief["estimate"])
             row += [shown.value, shown.interval, f"{rounded(ratio)} x"]
         rows.append(row)
-    remark = dict.fromkeys(line for answer in answers.values() for line in answer["warnings"])
+    warnings = dict.fromkeys(line for answer in answers.values() for line in answer["warnings"])
     lines = [
         Text(f"{op} of {npus} NPUs as ASTRA-sim's analytical network has it", "bold"),
         Text(""),
@@ -243,5 +243,5 @@ def astra_report(
         listing(columns, rows),
         Text(""),
         Text(counted),
-        *(Text(f"warning: {line}", "yellow") for line in remark),
+        *(Text(f"warning: {line}", "yellow") for line in warnings),
     )

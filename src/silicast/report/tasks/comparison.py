@@ -73,13 +73,13 @@ def sort_word(word: str | None, candidates: Sequence[Candidate]) -> str:
     Raises:
         SilicastError: a word that names nothing, or nothing that was predicted.
     """
-    known = list(dict.fromkeys(column.word for column in COLUMNS))
-    has = [each for each in known if any(_belief(one, each) for one in candidates)]
+    words = list(dict.fromkeys(column.word for column in COLUMNS))
+    has = [each for each in words if any(_belief(candidate, each) for candidate in candidates)]
     if word is None:
         return next((each for each in BY_DEFAULT if each in has), "time")
-    if word not in known:
-        raise unknown_name(f"unknown: {word!r:.40}", "--sort", f"one of {', '.join(known)}")
-    if word not in has and any(isinstance(one.reply, Answer) for one in candidates):
+    if word not in words:
+        raise unknown_name(f"unknown: {word!r:.40}", "--sort", f"one of {', '.join(words)}")
+    if word not in has and any(isinstance(candidate.reply, Answer) for candidate in candidates):
         hint = (
             "state prices with --price" if word.startswith("cost") else f"one of {', '.join(has)}"
         )
@@ -91,9 +91,9 @@ def in_order(candidates: Sequence[Candidate], word: str) -> list[Candidate]:
     """Those that fit from the best on, then those that do not, then those without an answer."""
     most = next(column.most for column in COLUMNS if column.word == word)
 
-    def order(one: Candidate) -> tuple[int, bool, float]:
-        belief = _belief(one, word)
-        kind = 0 if one.fits else 1 if isinstance(one.reply, Answer) else 2
+    def order(candidate: Candidate) -> tuple[int, bool, float]:
+        belief = _belief(candidate, word)
+        kind = 0 if candidate.fits else 1 if isinstance(candidate.reply, Answer) else 2
         value = 0.0 if belief is None else belief.estimate
         return kind, belief is None, -value if most else value
 
@@ -109,13 +109,15 @@ def comparison_report(
         candidates: in order.
         after: further lines.
     """
-    fitting = [one for one in candidates if one.fits]
+    fitting = [candidate for candidate in candidates if candidate.fits]
     parts: list[RenderableType] = [Text(head, "bold"), Text("")]
     if fitting:
         parts += [_table(fitting, word), Text("")]
-    for one in candidates:
-        if not one.fits:
-            parts.append(Text(f"{one.label}: {one.reason}", "red" if not fitting else "yellow"))
+    for candidate in candidates:
+        if not candidate.fits:
+            parts.append(
+                Text(f"{candidate.label}: {candidate.reason}", "red" if not fitting else "yellow")
+            )
     lines = (*price_lines(fitting), *blank_lines(fitting), *beyond_lines(fitting), *after)
     parts += [Text(line) for line in lines]
     parts += [Text(f"warning: {line}", "yellow") for line in warnings_of(fitting, today)]
@@ -130,8 +132,8 @@ def _table(candidates: Sequence[Candidate], word: str) -> RenderableType:
 
 def table_rows(candidates: Sequence[Candidate], word: str) -> tuple[list[str], list[list[str]]]:
     """Headings and cells: names, metrics, and the interval of what they are sorted by."""
-    currency = next((one.price.currency for one in candidates if one.price), "")
-    had = [c for c in COLUMNS if any(_found(one, c) for one in candidates)]
+    currency = next((candidate.price.currency for candidate in candidates if candidate.price), "")
+    had = [c for c in COLUMNS if any(_found(candidate, c) for candidate in candidates)]
     shown = [c for c in had if c.word not in ON_REQUEST or c.word == word]
     chosen = next(column for column in shown if column.word == word)
     headings = [column.heading.format(currency) for column in shown]
@@ -140,24 +142,26 @@ def table_rows(candidates: Sequence[Candidate], word: str) -> tuple[list[str], l
     interval = "90 %"
     headings[shown.index(chosen)] += " *"
     rows = []
-    for one in candidates:
-        cells = [_cell(one, column) for column in shown]
-        rows.append([one.label, *cells, _interval(one, chosen) or _other_interval(one)])
+    for candidate in candidates:
+        cells = [_cell(candidate, column) for column in shown]
+        rows.append(
+            [candidate.label, *cells, _interval(candidate, chosen) or _other_interval(candidate)]
+        )
     return ["", *headings, interval], rows
 
 
-def _found(one: Candidate, column: Column) -> tuple[str, Belief] | None:
-    metrics = one.reply.metrics if isinstance(one.reply, Answer) else {}
+def _found(candidate: Candidate, column: Column) -> tuple[str, Belief] | None:
+    metrics = candidate.reply.metrics if isinstance(candidate.reply, Answer) else {}
     return next(((name, metrics[name]) for name in column.metrics if name in metrics), None)
 
 
-def _belief(one: Candidate, word: str) -> Belief | None:
-    result = (_found(one, column) for column in COLUMNS if column.word == word)
+def _belief(candidate: Candidate, word: str) -> Belief | None:
+    result = (_found(candidate, column) for column in COLUMNS if column.word == word)
     return next((each[1] for each in result if each), None)
 
 
-def _cell(one: Candidate, column: Column) -> str:
-    result = _found(one, column)
+def _cell(candidate: Candidate, column: Column) -> str:
+    result = _found(candidate, column)
     if result is None:
         return ""
     name, belief = result
@@ -170,8 +174,8 @@ def _number(name: str, value: float) -> str:
     return f"{value:,.0f}" if name == "gpus" else rounded(value)
 
 
-def _interval(one: Candidate, column: Column) -> str:
-    result = _found(one, column)
+def _interval(candidate: Candidate, column: Column) -> str:
+    result = _found(candidate, column)
     if result is None:
         return ""
     name, belief = result
@@ -182,60 +186,68 @@ def _interval(one: Candidate, column: Column) -> str:
     return f"{shown.interval}{unit}"
 
 
-def _other_interval(one: Candidate) -> str:
+def _other_interval(candidate: Candidate) -> str:
     """Where it has not what candidates are sorted by: of the first it has of what they could be,
     named.
     """
     could = (column for word in BY_DEFAULT for column in COLUMNS if column.word == word)
-    result = ((column.heading, _interval(one, column)) for column in could)
+    result = ((column.heading, _interval(candidate, column)) for column in could)
     return next((f"{heading} {interval}" for heading, interval in result if interval), "")
 
 
 def price_lines(candidates: Sequence[Candidate]) -> Iterator[str]:
     """Whose prices were taken, and of which devices none is known."""
-    priced = {one.scenario["device"]: one.price for one in candidates if one.price is not None}
+    priced = {
+        candidate.scenario["device"]: candidate.price
+        for candidate in candidates
+        if candidate.price is not None
+    }
     if not priced:
         return
     yield "prices: " + "; ".join(f"{name} {price.said()}" for name, price in priced.items())
-    without = [one.scenario["device"] for one in candidates if one.price is None]
+    without = [candidate.scenario["device"] for candidate in candidates if candidate.price is None]
     if without:
         yield f"no price, no cost: {', '.join(dict.fromkeys(map(str, without)))}"
 
 
 def blank_lines(candidates: Sequence[Candidate]) -> Iterator[str]:
     """Of which devices a cell is blank, and why."""
-    known = [one for one in candidates if _belief(one, "power")]
-    without = [one.label for one in candidates if _belief(one, "power") is None]
-    if known and without:
+    powered = [candidate for candidate in candidates if _belief(candidate, "power")]
+    without = [candidate.label for candidate in candidates if _belief(candidate, "power") is None]
+    if powered and without:
         yield f"no power is modelled, so no W and no J: {', '.join(without)}"
 
 
 def beyond_lines(candidates: Sequence[Candidate]) -> Iterator[str]:
     """Candidates that take many times the devices or the money of another: nobody builds them."""
-    for word, what in (("cost", "the cost"), ("gpus", "the devices")):
-        values = [(one, belief) for one in candidates if (belief := _belief(one, word))]
+    for word, subject in (("cost", "the cost"), ("gpus", "the devices")):
+        values = [
+            (candidate, belief) for candidate in candidates if (belief := _belief(candidate, word))
+        ]
         if len(values) < 2:
             continue
         best, least = min(values, key=lambda each: each[1].estimate)
-        for one, belief in values:
+        for candidate, belief in values:
             times = belief.estimate / max(least.estimate, 1e-12)
             if times >= BEYOND:
                 few = _belief(best, "gpus")
                 fewer = "" if few is None else f"; that takes {few.estimate:,.0f} devices"
-                words = f"{times:,.0f} times {what} of {best.label}: hardly to be built{fewer}"
-                yield f"{one.label}: {words}"
+                words = f"{times:,.0f} times {subject} of {best.label}: hardly to be built{fewer}"
+                yield f"{candidate.label}: {words}"
         return
 
 
 def warnings_of(candidates: Sequence[Candidate], today: date) -> list[str]:
     """What to know of those that fit; what is true of all of them once."""
     details: dict[str, list[str]] = {}
-    for one in candidates:
-        assert isinstance(one.reply, Answer)
-        doubt = one.price.doubt(today) if one.price else ""
-        current = [f"its price {doubt}: {one.price.said()}"] if one.price and doubt else []
-        for line in (*one.reply.warnings, *current):
-            details.setdefault(line, []).append(one.label)
+    for candidate in candidates:
+        assert isinstance(candidate.reply, Answer)
+        doubt = candidate.price.doubt(today) if candidate.price else ""
+        doubts = (
+            [f"its price {doubt}: {candidate.price.said()}"] if candidate.price and doubt else []
+        )
+        for line in (*candidate.reply.warnings, *doubts):
+            details.setdefault(line, []).append(candidate.label)
     return [
         line
         if len(candidates) > 1 and len(labels) == len(candidates)
@@ -249,18 +261,25 @@ def plain(candidates: Sequence[Candidate]) -> list[dict[str, Any]]:
     import msgspec
 
     plain = []
-    for one in candidates:
+    for candidate in candidates:
         price = None
-        if one.price is not None:
-            price = {n: getattr(one.price, n) for n in one.price.__dataclass_fields__}
+        if candidate.price is not None:
+            price = {n: getattr(candidate.price, n) for n in candidate.price.__dataclass_fields__}
         devices = None
-        if isinstance(one.reply, Answer):
-            devices = one.reply.why["deployment"]["devices"]
+        if isinstance(candidate.reply, Answer):
+            devices = candidate.reply.why["deployment"]["devices"]
         plain.append(
-            {"case": one.label, **msgspec.to_builtins(one.reply), "device": one.scenario["device"],
-             "plan": one.plan, "devices": devices, "fits": one.fits, "reason": one.reason,
-             "price": price}
-        )  # fmt: skip
+            {
+                "case": candidate.label,
+                **msgspec.to_builtins(candidate.reply),
+                "device": candidate.scenario["device"],
+                "plan": candidate.plan,
+                "devices": devices,
+                "fits": candidate.fits,
+                "reason": candidate.reason,
+                "price": price,
+            }
+        )
     return plain
 
 
@@ -273,9 +292,9 @@ def write_csv(path: Path, candidates: Sequence[Candidate]) -> None:
     metrics = list(
         dict.fromkeys(
             name
-            for one in candidates
-            if isinstance(one.reply, Answer)
-            for name in one.reply.metrics
+            for candidate in candidates
+            if isinstance(candidate.reply, Answer)
+            for name in candidate.reply.metrics
         )
     )
     text = io.StringIO()
@@ -283,18 +302,20 @@ def write_csv(path: Path, candidates: Sequence[Candidate]) -> None:
     ends = ("", "_p05", "_p95")
     named = [f"{name}{end}" for name in metrics for end in ends]
     table.writerow(["case", "device", "plan", "devices", "fits", *named, "currency", "reason"])
-    for one, tree in zip(candidates, plain(candidates), strict=True):
-        current: Mapping[str, Belief] = one.reply.metrics if isinstance(one.reply, Answer) else {}
+    for candidate, tree in zip(candidates, plain(candidates), strict=True):
+        beliefs: Mapping[str, Belief] = (
+            candidate.reply.metrics if isinstance(candidate.reply, Answer) else {}
+        )
         values = [
-            getattr(current[name], part) if name in current else ""
+            getattr(beliefs[name], part) if name in beliefs else ""
             for name in metrics
             for part in ("estimate", "p05", "p95")
         ]
-        plan = " ".join(f"{name}={degree}" for name, degree in one.plan.items())
-        currency = one.price.currency if one.price else ""
+        plan = " ".join(f"{name}={degree}" for name, degree in candidate.plan.items())
+        currency = candidate.price.currency if candidate.price else ""
         table.writerow(
-            [one.label, one.scenario["device"], plan, tree["devices"] or "",
-             "yes" if one.fits else "no", *values, currency, one.reason]
+            [candidate.label, candidate.scenario["device"], plan, tree["devices"] or "",
+             "yes" if candidate.fits else "no", *values, currency, candidate.reason]
         )  # fmt: skip
     write_atomically(path, text.getvalue().encode())
 
@@ -303,10 +324,10 @@ def points_of(candidates: Sequence[Candidate]) -> list[tuple[str, Belief, Belief
     """Name, throughput of a device and milliseconds a token of what fits and decodes."""
     latency = next(column for column in COLUMNS if column.word == "tpot")
     points = []
-    for one in candidates:
-        time = _found(one, latency)
-        if one.fits and time is not None and isinstance(one.reply, Answer):
-            points.append((one.label, one.reply.metrics[PER_GPU], time[1]))
+    for candidate in candidates:
+        time = _found(candidate, latency)
+        if candidate.fits and time is not None and isinstance(candidate.reply, Answer):
+            points.append((candidate.label, candidate.reply.metrics[PER_GPU], time[1]))
     return points
 
 

@@ -22,10 +22,10 @@ def fits_parts(scenario: Mapping[str, Any], answer: Answer) -> Sequence[Renderab
     why = answer["why"]
     if "trains" in why:
         return _training_parts(scenario, why)
-    what = "device" if "device" not in scenario else "model"
+    kind = "device" if "device" not in scenario else "model"
     several = why["users"] > 1
     columns = {
-        what: "tree",
+        kind: "tree",
         "weights": "tree",
         "billions": "right",
         "GB": "right",
@@ -35,9 +35,9 @@ def fits_parts(scenario: Mapping[str, Any], answer: Answer) -> Sequence[Renderab
         **({"of all": "right"} if several else {}),
         "prompt/s": "right",
     }
-    rows = [_line(row, what, several=several) for row in why["fits"]]
+    rows = [_line(row, kind, several=several) for row in why["fits"]]
     table = listing(columns, rows)
-    kinds = "models" if what == "model" else "devices"
+    kinds = "models" if kind == "model" else "devices"
     shown = f"{len(rows)} of {why['fitting']} {kinds} that fit are shown, of {why['tried']} tried"
     behind = why["fitting"] - len(rows) - why["slow"]
     slow = f"; {why['slow']} are too slow" if why["slow"] else ""
@@ -55,9 +55,9 @@ def _training_parts(
 ) -> Sequence[RenderableType]:
     """A table of the ways of training."""
     both = "device" in scenario and "model" in scenario
-    what = "device" if "device" not in scenario else "model"
+    kind = "device" if "device" not in scenario else "model"
     columns = {
-        **({} if both else {what: "tree"}),
+        **({} if both else {kind: "tree"}),
         "way": "tree",
         **({"fits": "tree", "recompute": "tree"} if both else {}),
         "GB": "right",
@@ -74,7 +74,7 @@ def _training_parts(
         if both:
             line[1:1] = ["yes" if row["fits"] else "no", row["recompute"]]
         else:
-            line.insert(0, str(row[what]))
+            line.insert(0, str(row[kind]))
         line += [f"{row['batch']:,}", f"{row['context']:,}"]
         line.append(_whole(speed["estimate"]) if speed else "-")
         rows.append([*line, _interval(speed)] if both else line)
@@ -94,11 +94,11 @@ def _interval(speed: Mapping[str, Any] | None) -> str:
     return f"{_whole(speed['p05'])} - {_whole(speed['p95'])}" if speed else "-"
 
 
-def _line(row: Mapping[str, Any], what: str, *, several: bool) -> list[str]:
+def _line(row: Mapping[str, Any], kind: str, *, several: bool) -> list[str]:
     speed = row["tokens_per_s"]
     active = "" if row["active_b"] > 0.8 * row["parameters_b"] else f" ({row['active_b']:.2g})"
     return [
-        str(row[what]),
+        str(row[kind]),
         str(row["weights"]),
         f"{row['parameters_b']:.3g}{active}",
         rounded(row["memory_gb"]),
@@ -140,7 +140,7 @@ def draw_fits(rows: Sequence[Mapping[str, Any]], path: Path, *, by_model: bool) 
     start = [0.0] * len(rows)
     for (label, color), sizes in zip(PARTS, zip(*map(_parts, rows), strict=True), strict=True):
         memory.barh(at, sizes, left=start, color=color, height=0.55, label=label)
-        start = [one + size for one, size in zip(start, sizes, strict=True)]
+        start = [begin + size for begin, size in zip(start, sizes, strict=True)]
     speeds = [row["tokens_per_s"] for row in rows]
     estimates = [belief["estimate"] for belief in speeds]
     across = [

@@ -44,8 +44,8 @@ def curve_report(head: str, curve: LoadCurve) -> RenderableType:
     if len(curve.answered) > 1:
         parts += [TextPlot(lambda width: drawing(curve, width)), Text("")]
     parts += [Text(line) for line in curve_lines(curve)]
-    remark = dict.fromkeys(line for _, answer in curve.answered for line in answer.warnings)
-    return Group(*parts, *(Text(f"warning: {line}", "yellow") for line in remark))
+    warnings = dict.fromkeys(line for _, answer in curve.answered for line in answer.warnings)
+    return Group(*parts, *(Text(f"warning: {line}", "yellow") for line in warnings))
 
 
 @final

@@ -155,12 +155,12 @@ def partial_report(head: str, values: Mapping[str, float]) -> RenderableType:
 def rates_table(metrics: Metrics) -> RenderableType:
     """Throughput, one line each."""
     told = without_tokens(metrics)
-    known = [name for name in RATES if name in told]
+    names = [name for name in RATES if name in told]
     columns = {"": "left", "estimate": "right"}
-    if any(metrics[name]["p05"] != metrics[name]["p95"] for name in known):
+    if any(metrics[name]["p05"] != metrics[name]["p95"] for name in names):
         columns["90 % interval"] = "right"
     rows = []
-    for name in known:
+    for name in names:
         shown = Shown(name, metrics[name])
         words = words_and_unit(name)[0] + (" a device" if name.endswith("_per_gpu") else "")
         rows.append([words, shown.value, shown.cell])
@@ -190,18 +190,18 @@ def serving_lines(answer: Mapping[str, Any]) -> Iterator[str]:
         yield f"use of the devices: {percent(values['mfu'])} of peak FLOP/s (MFU){memory}"
     if "power_w" in values:
         watts = Shown("power_w", answer["metrics"]["power_w"])
-        each, what = next(
-            (values[f"energy_per_{what}_j"], words)
-            for what, words in COUNTED.items()
-            if f"energy_per_{what}_j" in values
+        each, unit = next(
+            (values[f"energy_per_{unit}_j"], words)
+            for unit, words in COUNTED.items()
+            if f"energy_per_{unit}_j" in values
         )
         yield (
             f"power: {watts.estimate} W a device on average ({watts.interval}), "
-            f"{rounded(each)} J {what}"
+            f"{rounded(each)} J {unit}"
         )
-    for what in COUNTED:
-        if (cost := values.get(f"cost_per_million_{what}s")) is not None:
-            yield f"cost: {rounded(cost)} per million {what.replace('_', ' ')}s"
+    for unit in COUNTED:
+        if (cost := values.get(f"cost_per_million_{unit}s")) is not None:
+            yield f"cost: {rounded(cost)} per million {unit.replace('_', ' ')}s"
     if isinstance(why.get("queued"), Mapping):
         yield limit_line(why["queued"])
         yield from front_lines(why.get("ttft_ms", {}))

@@ -30,13 +30,13 @@ def size_curve_report(head: str, curve: SizeCurve) -> RenderableType:
     rows = [_row(curve, value, answer) for value, answer in curve.answered]
     parts: list[RenderableType] = [Text(head, "bold"), Text(""), listing(columns, rows), Text("")]
     parts += [Text(line) for line in size_curve_lines(curve)]
-    remark = dict.fromkeys(
+    warnings = dict.fromkeys(
         line
         for _, answer in curve.answered
         for line in answer.warnings
         if "does not fit" not in line
     )
-    return Group(*parts, *(Text(f"warning: {line}", "yellow") for line in remark))
+    return Group(*parts, *(Text(f"warning: {line}", "yellow") for line in warnings))
 
 
 def memory_gb(answer: Answer) -> float:

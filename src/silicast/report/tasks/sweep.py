@@ -100,8 +100,8 @@ def watched_words(tally: SweepTally) -> str:
 
 def swept_report(data: Mapping[str, Any]) -> RenderableType:
     """The same for people."""
-    known = f" ({data['known']:,} more were in the store)" if data["known"] else ""
-    lines = [f"{data['answered']:,} points answered, {data['refused']:,} refused{known}"]
+    stored = f" ({data['known']:,} more were in the store)" if data["known"] else ""
+    lines = [f"{data['answered']:,} points answered, {data['refused']:,} refused{stored}"]
     lines += _reasons(data["reasons"])
     lines += [f"best {name} {rounded(value)}" for name, value in data.get("best", {}).items()]
     if data["lost"]:

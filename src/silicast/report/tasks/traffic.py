@@ -44,14 +44,14 @@ def traffic_report(data: dict[str, Any]) -> RenderableType:
     columns = {"": "left", "as stated": "left", "distance": "right"}
     columns |= dict.fromkeys(("mean", "p50", "p90", "p99"), "right")
     rows = []
-    stated = data["workload"] | {
+    distributions = data["workload"] | {
         "gaps": data["workload"]["arrival"],
         "tool_time": {"think_time_s": data["think_time_s"]},
     }
     for name, errors in data["errors"].items():
         words = " ".join(
             str(value) if key == "kind" else f"{key} {value:g}"
-            for key, value in stated[name].items()
+            for key, value in distributions[name].items()
         )
         parts = [f"{errors[n]:+.0%}" if n in errors else "" for n in ("mean", "p50", "p90", "p99")]
         rows.append([name.replace("_", " "), words, f"{errors['distance']:.2f}", *parts])

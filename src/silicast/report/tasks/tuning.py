@@ -20,7 +20,7 @@ from silicast.tuning.plan import TunedEntry, TunedFile, TuningPlan
 def plan_report(plan: TuningPlan) -> RenderableType:
     """Every file of a plan with its entries."""
     title = Text(f"{plan.model} on {plan.device}, {plan.dtype}, for {plan.engine}", "bold")
-    parts = [part for one in plan.files for part in _file_parts(one)]
+    parts = [part for file in plan.files for part in _file_parts(file)]
     notes = [Text(f"! {text}", "yellow") for text in plan.warnings]
     told = Text(f"\nTell {plan.engine} of the folder: {plan.environment}=DIR", "dim")
     return Group(title, *_routing_lines(plan), *parts, *notes, told)
@@ -34,9 +34,9 @@ def _routing_lines(plan: TuningPlan) -> Iterator[Text]:
         yield Text(f"tokens spread over experts as {plan.routing}", "dim")
 
 
-def _file_parts(one: TunedFile) -> Iterator[RenderableType]:
-    yield Text(f"\n{one.name} ({one.parallel})")
-    judged = any(each.existing is not None for each in one.entries)
+def _file_parts(file: TunedFile) -> Iterator[RenderableType]:
+    yield Text(f"\n{file.name} ({file.parallel})")
+    judged = any(each.existing is not None for each in file.entries)
     columns = {
         "tokens": "right",
         "tile": "tree",
@@ -48,39 +48,39 @@ def _file_parts(one: TunedFile) -> Iterator[RenderableType]:
     }
     if judged:
         columns |= {"existing": "tree", "its us": "right", "left %": "right"}
-    rows = [row for each in one.entries for row in (_row(each, judged), *_others(each, judged))]
+    rows = [row for each in file.entries for row in (_row(each, judged), *_others(each, judged))]
     yield listing(columns, rows)
 
 
 def _others(each: TunedEntry, judged: bool) -> Iterator[list[str]]:
     """What follows in the ranking, without an interval: that is of the first."""
-    for one, us in each.first[1:]:
-        yield ["", *_sides(one), figure(us), "", *([""] * 3 if judged else [])]
+    for configuration, us in each.first[1:]:
+        yield ["", *_sides(configuration), figure(us), "", *([""] * 3 if judged else [])]
 
 
 def _row(each: TunedEntry, judged: bool) -> list[str]:
-    one = each.configuration
+    configuration = each.configuration
     row = [
         str(each.tokens),
-        *_sides(one),
+        *_sides(configuration),
         figure(each.estimate_us),
         f"{figure(each.p05_us)}-{figure(each.p95_us)}",
     ]
     if judged:
-        known = each.existing
-        row += ["" if known is None else tile_text(known), figure(each.existing_us)]
+        existing = each.existing
+        row += ["" if existing is None else tile_text(existing), figure(each.existing_us)]
         row.append(figure(each.left_pct))
     return row
 
 
-def _sides(one: Configuration) -> list[str]:
-    numbers = (str(one.number(name)) for name in ("group_m", "warps", "stages"))
-    return [tile_text(one), *numbers]
+def _sides(configuration: Configuration) -> list[str]:
+    numbers = (str(configuration.number(name)) for name in ("group_m", "warps", "stages"))
+    return [tile_text(configuration), *numbers]
 
 
-def tile_text(one: Configuration) -> str:
+def tile_text(configuration: Configuration) -> str:
     """Rows, columns and depth of a tile."""
-    return "x".join(str(one.number(name)) for name in ("tile_m", "tile_n", "tile_k"))
+    return "x".join(str(configuration.number(name)) for name in ("tile_m", "tile_n", "tile_k"))
 
 
 def sparse_report(title: str, rows: Sequence[SparseLayer]) -> RenderableType:

@@ -122,11 +122,11 @@ def design_problem(read: ReadSpace) -> SearchProblem:
     content = read.content
     if not read.scenario:
         return problem_of(read)
-    for field, given in (
+    for field, is_stated in (
         ("layer", bool(content.layer)),
         ("scenario.device", "device" in read.scenario),
     ):
-        if given:
+        if is_stated:
             raise SilicastError(
                 "a scenario runs on the designs themselves",
                 field=field,
@@ -137,7 +137,7 @@ def design_problem(read: ReadSpace) -> SearchProblem:
     folder = Path(read.file).parent
     evaluation = ModelEvaluation(base, read.scenario, folder, content.caps, read.die)
     try:
-        known = evaluation.answered(base.table)
+        metrics = evaluation.answered(base.table)
     except SilicastError as error:
         raise SilicastError(
             f"the base does not answer it: {error.message}",
@@ -146,7 +146,7 @@ def design_problem(read: ReadSpace) -> SearchProblem:
             file=read.file,
             hint=error.hint,
         ) from None
-    check_metrics(read, base, (*known, *OF_THE_CHIP))
+    check_metrics(read, base, (*metrics, *OF_THE_CHIP))
     identity = content_hash([__version__, content, base.table])
     return SearchProblem(read.space, read.objectives, evaluation, identity, content.caps)
 

@@ -54,10 +54,10 @@ def _all_ops() -> dict[str, OpSpec]:
     for module in pkgutil.iter_modules(package.__path__):
         if module.name.startswith("_"):
             continue
-        current = importlib.import_module(f"{package.__name__}.{module.name}").OPS
-        if twice := ops.keys() & current.keys():
+        module_ops = importlib.import_module(f"{package.__name__}.{module.name}").OPS
+        if twice := ops.keys() & module_ops.keys():
             raise ValueError(f"two files take {', '.join(sorted(twice))}")
-        ops |= current
+        ops |= module_ops
     return ops
 
 
@@ -116,8 +116,8 @@ class _KernelTableReader:
         self.table = self._singular(_flat(table))
         for key in self.table:
             if key not in COMMON and key not in self.spec.names():
-                known = [*COMMON, *self.spec.names(), *(_PLURAL if self.spec.lists else ())]
-                raise unknown_field(f"{name} has no field {shown(key)}", key, near(key, known))
+                names = [*COMMON, *self.spec.names(), *(_PLURAL if self.spec.lists else ())]
+                raise unknown_field(f"{name} has no field {shown(key)}", key, near(key, names))
 
     def case(self) -> KernelCase:
         dims = self._dims()
@@ -147,16 +147,16 @@ class _KernelTableReader:
 
     def _configuration(self) -> Pairs:
         """How the kernel is configured; nothing stated = as its library picks."""
-        stated = self.table.get("configuration")
-        if stated is None:
+        configuration = self.table.get("configuration")
+        if configuration is None:
             return ()
-        if not isinstance(stated, Mapping):
+        if not isinstance(configuration, Mapping):
             raise SilicastError(
-                f"expected a table, found {shown(stated)}",
+                f"expected a table, found {shown(configuration)}",
                 field="configuration",
                 hint="for example {tile_m = 64, tile_n = 128, tile_k = 64, warps = 4, stages = 3}",
             )
-        return read_configuration(stated).pairs
+        return read_configuration(configuration).pairs
 
     def _singular(self, table: Mapping[str, Any]) -> dict[str, Any]:
         """``q_lens`` and ``kv_lens`` under the dimension's name; both at once are refused."""
@@ -234,10 +234,10 @@ class _KernelTableReader:
         return str(value)
 
     def _library(self) -> str:
-        value, known = self._text("library"), library_names()
-        if value and value not in known:
-            raise _unknown("library", value, known.names)
-        return known.canonical(value) if value else ""
+        value, libraries = self._text("library"), library_names()
+        if value and value not in libraries:
+            raise _unknown("library", value, libraries.names)
+        return libraries.canonical(value) if value else ""
 
     def _choice(self, name: str, allowed: tuple[str, ...]) -> str:
         value = self._text(name)
@@ -252,8 +252,8 @@ class _KernelTableReader:
         return dtype_name(self.spec.dtype_names.get(value.strip().casefold(), value), name)
 
     def _default_dtype(self) -> str:
-        current = self.table.get(self.spec.main_dtype) if self.spec.main_dtype else None
-        return str(current) if current else self.spec.default_dtype
+        dtype = self.table.get(self.spec.main_dtype) if self.spec.main_dtype else None
+        return str(dtype) if dtype else self.spec.default_dtype
 
 
 def _unknown(name: str, value: str, known: tuple[str, ...]) -> SilicastError:

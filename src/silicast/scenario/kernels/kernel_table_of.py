@@ -50,14 +50,14 @@ def kernel_table_of(op: Op) -> Columns:
         raise _unsupported(op, f"its property {left[0]}")
     columns: Columns = {"op": op.family, **parts.columns, "dtype": op.variant.dtype}
     variant = op.variant
-    stated = {
+    names = {
         "library": variant.library,
         "library_version": variant.version,
         "variant": variant.kernel,
         "launch": variant.launch,
         "cache": variant.cache,
     }
-    columns |= {name: value for name, value in stated.items() if value}
+    columns |= {name: value for name, value in names.items() if value}
     if variant.config:
         columns["configuration"] = dict(variant.config)
     if direction:
@@ -141,8 +141,8 @@ def _norm(parts: _Parts) -> None:
 
 
 def _elementwise(parts: _Parts) -> None:
-    known = {kind for kind, _ in KINDS.values()}
-    for name in [name for name in parts.flags if name in known]:
+    kinds = {kind for kind, _ in KINDS.values()}
+    for name in [name for name in parts.flags if name in kinds]:
         del parts.flags[name]
         parts.columns["kind"] = name
 
@@ -156,8 +156,8 @@ def _experts(parts: _Parts) -> None:
         (name,) = parts.flags
         del parts.flags[name]
         _, histogram, shares = name.partition("histogram:")
-        current = [float(share) for share in shares.split(",")] if histogram else name
-        parts.columns["distribution"] = current
+        distribution = [float(share) for share in shares.split(",")] if histogram else name
+        parts.columns["distribution"] = distribution
 
 
 def _product(parts: _Parts) -> None:

@@ -75,12 +75,12 @@ def share_of(text: str, flag: str) -> float:
     >>> share_of("3%", "--tolerance"), share_of("0.05", "--tolerance")
     (0.03, 0.05)
     """
-    stated = text.strip()
+    stripped = text.strip()
     try:
-        share = float(stated.removesuffix("%"))
+        share = float(stripped.removesuffix("%"))
     except ValueError:
         share = math.nan
-    if stated.endswith("%"):
+    if stripped.endswith("%"):
         share /= 100.0
     if not 0.0 < share < 1.0:
         raise SilicastError(f"expected a share such as 3% or 0.03, found {text[:60]!r}", field=flag)
@@ -123,10 +123,10 @@ def _going_on(
         # three values, or a doubling, tell a ratio from a difference
         if len(values) > 2 and math.isclose(now * values[-3], values[-2] ** 2):
             ratio = now / values[-2]
-    items: list[float] = []
-    while len(items) <= most:
+    further: list[float] = []
+    while len(further) <= most:
         now = now * ratio if ratio > 1.0 else now + step
         if now >= last * (1.0 - 1e-9):
             break
-        items.append(round(now, 9))
-    return [*items, last]
+        further.append(round(now, 9))
+    return [*further, last]

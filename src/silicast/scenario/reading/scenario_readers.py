@@ -45,15 +45,15 @@ def reader_of(*paths: Path) -> ScenarioReader | None:
         return ScenarioReader(
             "serving",
             "what starts a server",
-            lambda files, _, run, given: launched_servers(*files, run=run, variables=given),
+            lambda files, _, run, variables: launched_servers(*files, run=run, variables=variables),
             servers.missing_of,
         )
     if training.is_training_config(*paths):
         return ScenarioReader(
             "training",
             "a training configuration",
-            lambda files, devices, run, given: training.read_training_config(
-                *files, devices=devices, run=run, variables=given
+            lambda files, devices, run, variables: training.read_training_config(
+                *files, devices=devices, run=run, variables=variables
             ),
             training.missing_of,
         )

@@ -71,8 +71,8 @@ def board_answer(scenario: Scenario) -> Answer:
     precision = _precision(scenario.raw.precision)
     blend = _blend(scenario, board)
     parts = _networks(name, scenario.folder)
-    known = npu_latencies()
-    latencies = [latency_on(board, each, precision, runtime, known, blend) for each in parts]
+    published = npu_latencies()
+    latencies = [latency_on(board, each, precision, runtime, published, blend) for each in parts]
     return _answer(
         board, parts, latencies, blend, f"{precision}, {runtime}", METRICS[scenario.raw.task]
     )

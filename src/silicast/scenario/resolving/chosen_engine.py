@@ -83,21 +83,21 @@ QUEUES = ("serving", "capacity")
 
 def options_elsewhere(scenario: Scenario, engine: Engine, device: Device) -> list[str]:
     """Warnings about stated options that mean nothing on the device."""
-    stated = scenario.engine.options if scenario.engine is not None else {}
+    options = scenario.engine.options if scenario.engine is not None else {}
     remarks = []
-    if stated and (task := scenario.raw.task) not in QUEUES:
+    if options and (task := scenario.raw.task) not in QUEUES:
         from silicast.composition.engines.engine_options import ALIASES, QUEUE_OPTIONS
 
         remarks += [
             f"engine.options.{name} changes nothing here: nothing queues in task {task}"
-            for name in stated
+            for name in options
             if ALIASES.get(name, name) in QUEUE_OPTIONS
         ]
-    if stated and engine.serving is not None:
+    if options and engine.serving is not None:
         remarks += _unread(scenario, engine)
-        if unpriced := stated.get("unpriced"):
+        if unpriced := options.get("unpriced"):
             remarks.append(UNPRICED.format(", ".join(map(str, unpriced))))
-    for name, value in stated.items():
+    for name, value in options.items():
         positions = engine.options_on.get(name, [])
         if value in (False, "off"):
             continue
@@ -125,30 +125,30 @@ def _unread(scenario: Scenario, engine: Engine) -> list[str]:
 
     assert scenario.engine is not None
     assert engine.serving is not None
-    known = {ALIASES.get(name, name): name for name in scenario.engine.options}
+    spelled = {ALIASES.get(name, name): name for name in scenario.engine.options}
     policy, options = engine.serving.policy, engine.serving.options
-    result = unread(policy, {name: options[name] for name in known if name in POLICY_SWITCHES})
+    result = unread(policy, {name: options[name] for name in spelled if name in POLICY_SWITCHES})
     if scenario.raw.task not in QUEUES:
         return []
     return [
-        f"engine.options.{known[name]} changes nothing here: policy {policy} does not read it"
+        f"engine.options.{spelled[name]} changes nothing here: policy {policy} does not read it"
         for name in result
     ]
 
 
 def _other_version(scenario: Scenario, engine: Engine) -> list[str]:
     """A warning where the scenario states another version than the one that is modelled."""
-    stated = scenario.engine.version if scenario.engine else ""
-    if not stated:
+    version = scenario.engine.version if scenario.engine else ""
+    if not version:
         return []
     from silicast.composition.engines.engine_versions import lacking, otherwise
 
     chosen = scenario.engine.options if scenario.engine else {}
-    without = [name for name in lacking(engine, stated) if name not in chosen]
+    without = [name for name in lacking(engine, version) if name not in chosen]
     less = f", without {' and '.join(without)}" if without else ""
     device = device_of(scenario)
-    others = ", ".join(otherwise(engine, stated, (device.architecture, maker_of(device))))
+    others = ", ".join(otherwise(engine, version, (device.architecture, maker_of(device))))
     less += f"; {others}" if others else ""
-    if not less and f"{stated}.".removeprefix("v").startswith(f"{engine.version}."):
+    if not less and f"{version}.".removeprefix("v").startswith(f"{engine.version}."):
         return []
-    return [f"engine.version = {stated}: {engine.name} is modelled as of {engine.version}{less}"]
+    return [f"engine.version = {version}: {engine.name} is modelled as of {engine.version}{less}"]

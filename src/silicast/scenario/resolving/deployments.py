@@ -68,13 +68,13 @@ def pools_of(scenario: Scenario) -> dict[str, ScenarioPool]:
         SilicastError: as :func:`deployment_of`; the field names the pool.
     """
     if not scenario.pools:
-        deployment, remark = deployment_of(scenario)
-        return {"": ScenarioPool(deployment, warnings=tuple(remark))}
+        deployment, warnings = deployment_of(scenario)
+        return {"": ScenarioPool(deployment, warnings=tuple(warnings))}
     pools = {}
     for name, table in scenario.pools.items():
         with errors_at(f"pools.{name}"):
-            deployment, remark = deployment_of(of_pool(scenario, table))
-        pools[name] = ScenarioPool(deployment, table.count, table.role, tuple(remark))
+            deployment, warnings = deployment_of(of_pool(scenario, table))
+        pools[name] = ScenarioPool(deployment, table.count, table.role, tuple(warnings))
     return pools
 
 
@@ -94,9 +94,9 @@ def deployment_of(
     if trains:
         machine, warnings = machine_of(scenario, options, trains=True)
         model = model_of(scenario)
-        precision, remark = precision_of(scenario, model, machine.device, trained_in=Precision())
+        precision, remarks = precision_of(scenario, model, machine.device, trained_in=Precision())
         plan = Plan(tp=scenario.raw.parallel.tp)
-        return Deployment(machine, model, plan, precision), [*remark, *warnings]
+        return Deployment(machine, model, plan, precision), [*remarks, *warnings]
     degrees = scenario.raw.parallel
     for name in ("dp", "cp", "virtual_stages"):
         if (getattr(degrees, name) or 1) > 1:
@@ -108,21 +108,21 @@ def deployment_of(
     plan, cut = _by_layers(plan, machine.engine)
     model, assumed = with_copies(model_of(scenario), plan, machine.engine)
     if machine.engine.weight_mix:
-        model, precision, remark = with_file_formats(scenario, model, machine)
+        model, precision, remarks = with_file_formats(scenario, model, machine)
     elif model.default_precision.mix:
         raise _is_of_files(model.default_precision.mix, "model", GGUF)
     else:
-        precision, remark = precision_of(scenario, model, machine.device)
+        precision, remarks = precision_of(scenario, model, machine.device)
     precision = with_quantisation(scenario, machine.engine, precision)
     machine, unused = checked_engine(scenario, machine, model, precision)
     _require_kernels(machine, model, precision)
-    remark += unused
-    remark += _in_32_bits(scenario, model, machine)
+    remarks += unused
+    remarks += _in_32_bits(scenario, model, machine)
     if not machine.engine.fusion.scores and not all(map(writes_scores, model.kinds)):
-        remark.append(STAYS_FUSED)
+        remarks.append(STAYS_FUSED)
     offload = machine.engine.memory.offload
-    remark += offload.beyond(model.layers) if offload is not None else []
-    return Deployment(machine, model, plan, precision), [*remark, *cut, *assumed, *warnings]
+    remarks += offload.beyond(model.layers) if offload is not None else []
+    return Deployment(machine, model, plan, precision), [*remarks, *cut, *assumed, *warnings]
 
 
 def _by_layers(plan: Plan, engine: Engine) -> tuple[Plan, list[str]]:
@@ -195,7 +195,7 @@ def machine_of(
     )
     refuse_unmodelled(scenario, "speculative", "colocation", "pools", "links", *of_training)
     raw = scenario.raw
-    engine, remark = chosen_engine(scenario, options)
+    engine, remarks = chosen_engine(scenario, options)
     if trains and engine.kind == "serving":
         raise SilicastError(
             f"{engine.name} serves models",
@@ -221,10 +221,10 @@ def machine_of(
         clock_hz=raw.limits.clock_mhz * 1e6 if raw.limits.clock_mhz else None,
         evidence=evidence,
     )
-    remark += options_elsewhere(scenario, engine, device)
+    remarks += options_elsewhere(scenario, engine, device)
     if raw.limits.power_w is not None and not is_modelled(machine):
-        remark.append(POWER_NOT_MODELLED)
-    return machine, [*namesake_warnings(device), *limit_warnings(scenario), *remark, *measured]
+        remarks.append(POWER_NOT_MODELLED)
+    return machine, [*namesake_warnings(device), *limit_warnings(scenario), *remarks, *measured]
 
 
 def framework_of(scenario: Scenario, engine: Engine) -> tuple[Framework, list[str]]:
@@ -272,13 +272,13 @@ def precision_of(
         trained_in: formats that stand for the checkpoint's, in which it is published for inference.
     """
     table, default_precision = scenario.raw.precision, trained_in or model.default_precision
-    default, remark = _without_bf16(default_precision, device)
-    stated = table is not None and any((table.weights, table.activations, table.recipe))
-    if trained_in is not None and not stated and model.default_precision.label not in PLAIN:
+    default, remarks = _without_bf16(default_precision, device)
+    is_stated = table is not None and any((table.weights, table.activations, table.recipe))
+    if trained_in is not None and not is_stated and model.default_precision.label not in PLAIN:
         label = model.default_precision.label
-        remark = [*remark, UNINHERITED.format(default.label, label)]
+        remarks = [*remarks, UNINHERITED.format(default.label, label)]
     if table is None:
-        return default, remark
+        return default, remarks
     from silicast.scenario.reading.kinds_of_names import dtype_name
 
     def canonical(name: str) -> str | None:
@@ -299,15 +299,15 @@ def precision_of(
             group_size=table.group_size,
             experts=canonical("experts"),
             attention=canonical("attention"),
-            default=default_precision if stated else default,
+            default=default_precision if is_stated else default,
         )
     except SilicastError as error:
         raise (error if error.field.startswith("precision.") else error.at("precision")) from None
-    if stated and result.recipe != "bf16":
-        result, remark = _without_bf16(result, device)
-    elif stated:
-        remark = []
-    return result, [*remark, *_other_groups(result, table.group_size)]
+    if is_stated and result.recipe != "bf16":
+        result, remarks = _without_bf16(result, device)
+    elif is_stated:
+        remarks = []
+    return result, [*remarks, *_other_groups(result, table.group_size)]
 
 
 def with_file_formats(
@@ -321,7 +321,7 @@ def with_file_formats(
     from silicast.workload.models.weight_mix import plain_mix, with_mix
 
     table, scheme = scenario.raw.precision, machine.engine.weight_mix
-    stated = None
+    mix = None
     if table is not None:
         for name in ("activations", "group_size", "experts", "attention"):
             if getattr(table, name) is not None:
@@ -330,13 +330,13 @@ def with_file_formats(
                     field=f"precision.{name}",
                     hint="state precision.weights alone",
                 )
-        stated = table.weights or table.recipe
-    remark = []
-    as_it_is = not stated and bool(model.default_precision.mix)  # read from such a file
-    if not stated:
-        stated, exact = plain_mix(scheme, model.default_precision)
+        mix = table.weights or table.recipe
+    remarks = []
+    as_it_is = not mix and bool(model.default_precision.mix)  # read from such a file
+    if not mix:
+        mix, exact = plain_mix(scheme, model.default_precision)
         if not exact:
-            remark.append(NO_MIX.format(model.name, model.default_precision.label, stated))
+            remarks.append(NO_MIX.format(model.name, model.default_precision.label, mix))
     kv_cache = table.kv_cache if table is not None and table.kv_cache else ""
     cache = Precision.from_formats(kv_cache=kv_cache).kv_cache if kv_cache else ""
     if as_it_is:
@@ -345,13 +345,13 @@ def with_file_formats(
         published = model.default_precision
         return model, dataclasses.replace(published, kv_cache=cache or published.kv_cache), []
     if model.default_precision.mix:
-        remark.append(f"{model.name}: weights in {stated}, not in the formats of its file")
-    mixed = with_mix(model, scheme, stated, cache)
+        remarks.append(f"{model.name}: weights in {mix}, not in the formats of its file")
+    mixed = with_mix(model, scheme, mix, cache)
     beside = (model.encoder_parameters, "its encoder"), (model.mtp_layers, "layers for drafts")
-    left = [what for count, what in beside if count]
+    left = [part for count, part in beside if count]
     if left:
-        remark.append(f"{' and '.join(left)} of {model.name} are in files of their own: left out")
-    return mixed, mixed.default_precision, remark
+        remarks.append(f"{' and '.join(left)} of {model.name} are in files of their own: left out")
+    return mixed, mixed.default_precision, remarks
 
 
 def _of_files(value: str, field: str) -> SilicastError | None:
@@ -379,9 +379,9 @@ def _in_32_bits(scenario: Scenario, model: ModelConfig, machine: Machine) -> lis
     and nobody asked for it.
     """
     table, device = scenario.raw.precision, machine.device
-    stated = table and any(getattr(table, name) for name in ("weights", "activations", "recipe"))
+    is_stated = table and any(getattr(table, name) for name in ("weights", "activations", "recipe"))
     shorter = next((name for name in ("fp16", "bf16") if _computes(device, name)), "")
-    if stated or model.default_precision.recipe != "fp32" or machine.engine.kind != "serving":
+    if is_stated or model.default_precision.recipe != "fp32" or machine.engine.kind != "serving":
         return []
     return [IN_32_BITS.format(model.name, shorter)] if shorter else []
 

@@ -73,7 +73,7 @@ def trace_of(scenario: Scenario) -> AskedTrace:
             )
     if scenario.raw.model is not None:
         raise SilicastError("a trace is given as well", field="model", hint="leave one out")
-    machine, remark = machine_of(scenario)
+    machine, warnings = machine_of(scenario)
     dtype = _dtype(scenario)
     world = scenario.raw.cluster.gpus or 0 if scenario.raw.cluster is not None else 0
     try:
@@ -98,7 +98,7 @@ def trace_of(scenario: Scenario) -> AskedTrace:
             field="workload.graph",
             hint="nodes state num_ops and tensor_size, comm_size, or duration_micros",
         )
-    remark += _remarks(program, prices)
+    warnings += _remarks(program, prices)
     return AskedTrace(
         machine,
         program,
@@ -107,7 +107,7 @@ def trace_of(scenario: Scenario) -> AskedTrace:
         time,
         bound,
         dtype,
-        [*remark, *ignored(scenario, "parallel")],
+        [*warnings, *ignored(scenario, "parallel")],
     )
 
 
@@ -148,13 +148,13 @@ def trace_timeline(scenario: Scenario) -> PredictedTimeline:
         if isinstance(work, TracedCall):
             thread = f"{COMMUNICATION} {work.group or 'of all'}"
             args = {"op": work.op, "bytes": work.size_bytes, "ranks": len(work.ranks)}
-        current = [
+        work_slices = [
             Slice(Track(f"rank {m.rank}", thread), m.node.name or work_name(work), start, end, args)
             for m in members_of(work)
         ]
-        slices += current
-        if isinstance(work, TracedCall) and work.op == "send_recv" and len(current) == 2:
-            arrows.append(Arrow(current[0], current[1]))
+        slices += work_slices
+        if isinstance(work, TracedCall) and work.op == "send_recv" and len(work_slices) == 2:
+            arrows.append(Arrow(work_slices[0], work_slices[1]))
     return PredictedTimeline(
         program.trace.name,
         tuple(slices),
@@ -217,10 +217,10 @@ def _why(requested: AskedTrace) -> dict[str, Any]:
     total = to_picoseconds(replay.total_s)
     children, left = [], total
     for name, seconds in replay.shares_s(rank).items():
-        current = min(to_picoseconds(seconds), left)
-        left -= current
-        if current:
-            children.append(Part(name, current))
+        part_ps = min(to_picoseconds(seconds), left)
+        left -= part_ps
+        if part_ps:
+            children.append(Part(name, part_ps))
     if left:  # roundings of a picosecond each
         last = children.pop() if children else Part("waiting", 0)
         children.append(Part(last.name, last.exposed_ps + left))

@@ -39,23 +39,23 @@ def check_host_memory(fleet: Fleet) -> list[str]:
     remarks: list[str] = []
     for pool in fleet.pools:
         taken, machine = _node_gb(pool), pool.deployment.machine
-        known = machine.host.memory_gb
+        memory_gb = machine.host.memory_gb
         if not taken:
             continue
-        what = (
+        subject = (
             "weights and caches take" if pool.deployment.policy.host_bytes else "the KV cache takes"
         )
-        share = f"{what} {taken:.4g} GB of the host's memory on each node"
-        if not known:
+        share = f"{subject} {taken:.4g} GB of the host's memory on each node"
+        if not memory_gb:
             remarks.append(f"{share}; how much {machine.host.cpu} has is not known: host.memory_gb")
-        elif taken > known:
+        elif taken > memory_gb:
             raise SilicastError(
-                f"{share}, which has {known:.4g} GB",
+                f"{share}, which has {memory_gb:.4g} GB",
                 field="engine.options",
                 hint="a smaller size of the host's cache, swap space or weights, or host.memory_gb",
             )
-        elif taken > KEPT * known:
-            remarks.append(f"{share}, which has {known:.4g} GB in all")
+        elif taken > KEPT * memory_gb:
+            remarks.append(f"{share}, which has {memory_gb:.4g} GB in all")
     return list(dict.fromkeys(remarks))
 
 
@@ -121,8 +121,8 @@ def _deployed(scenario: Scenario) -> tuple[Mapping[str, Deployed], int]:
     count = scenario.raw.parallel.dp or 1
     parallel = msgspec.structs.replace(scenario.raw.parallel, dp=None)
     raw = msgspec.structs.replace(scenario.raw, parallel=parallel)
-    deployment, remark = deployment_of(msgspec.structs.replace(scenario, raw=raw))
-    return {"": Deployed(deployment, count, "", tuple(remark))}, count
+    deployment, warnings = deployment_of(msgspec.structs.replace(scenario, raw=raw))
+    return {"": Deployed(deployment, count, "", tuple(warnings))}, count
 
 
 def _bare(scenario: Scenario) -> Scenario:
@@ -163,7 +163,7 @@ def _drafting(
     """The pools with what drafts their tokens, where they decode."""
     from silicast.scenario.resolving.speculation import drafting_of
 
-    items, details = [], dict[str, None]()
+    with_drafts, details = [], dict[str, None]()
     for pool in pools:
         drafting, assumed = drafting_of(scenario, pool.deployment)
         spec = pool.spec
@@ -171,9 +171,9 @@ def _drafting(
             from silicast.serving.simulation.drafting import drafted
 
             spec = drafted(spec, pool.deployment, drafting)
-        items.append(replace(pool, spec=spec))
+        with_drafts.append(replace(pool, spec=spec))
         details |= dict.fromkeys(assumed)
-    return tuple(items), list(details)
+    return tuple(with_drafts), list(details)
 
 
 def _launched(pool: ReplicaPool) -> str:
@@ -189,8 +189,8 @@ def _launched(pool: ReplicaPool) -> str:
 
 
 def _spec(pool: Deployed, expected: Expected) -> ReplicaSpec:
-    current = replace(expected, clients=-(-expected.clients // pool.count))
-    return replace(replica_spec(pool.deployment, current), role=cast("Role", pool.role))
+    per_replica = replace(expected, clients=-(-expected.clients // pool.count))
+    return replace(replica_spec(pool.deployment, per_replica), role=cast("Role", pool.role))
 
 
 def _with_tiers(spec: ReplicaSpec, scenario: Scenario, name: str) -> ReplicaSpec:
@@ -244,17 +244,17 @@ def _link(scenario: Scenario, pools: tuple[ReplicaPool, ...]) -> tuple[KvLink | 
     decoding = next((pool for pool in pools if pool.spec.role == "decode"), None)
     if decoding is None:
         return None, []
-    name, stated = next(iter(scenario.links.items()), ("", PoolLinkTable()))
+    name, link = next(iter(scenario.links.items()), ("", PoolLinkTable()))
     cluster, assumed = decoding.deployment.machine.links, list[str]()
-    rate, latency_s, kind = stated_kind(stated, cluster, f"links.{name}.kind")
+    rate, latency_s, kind = stated_kind(link, cluster, f"links.{name}.kind")
     if kind == cluster.inter_node.name and _leaves_pod(cluster, pools):
         rate = min(rate, cluster.uplink.bandwidth_bytes_per_s) if cluster.uplink else rate
-    if stated.bandwidth_gb_per_s is not None:
-        rate = stated.bandwidth_gb_per_s * 1e9
+    if link.bandwidth_gb_per_s is not None:
+        rate = link.bandwidth_gb_per_s * 1e9
     else:
         assumed = [f"links: caches move over {kind}, {rate / 1e9:.3g} GB/s a device, as assumed"]
-    if stated.latency_us is not None:
-        latency_s = stated.latency_us * 1e-6
+    if link.latency_us is not None:
+        latency_s = link.latency_us * 1e-6
     block = decoding.spec.layout.block_bytes
     return KvLink(rate, round(latency_s * 1e9), block), assumed
 
@@ -275,23 +275,23 @@ def stated_kind(link: PoolLinkTable, cluster: Cluster, field: str) -> tuple[floa
     Raises:
         SilicastError: nothing has this name, and the link states no bandwidth of its own.
     """
-    network, inside, known = cluster.inter_node, cluster.intra_node, networks()
+    network, inside, catalog = cluster.inter_node, cluster.intra_node, networks()
     if inside is not None and link.kind.casefold() == inside.name:
         return inside.bandwidth_bytes_per_s, network.latency_s, inside.name
     if link.kind.casefold() not in (PoolLinkTable().kind, network.name):
-        if link.kind in known:
-            entry = known.get(link.kind)
+        if link.kind in catalog:
+            entry = catalog.get(link.kind)
             return (
                 entry.bandwidth_gb_per_s * 1e9,
                 entry.latency_us * 1e-6,
-                known.canonical(link.kind),
+                catalog.canonical(link.kind),
             )
         if link.bandwidth_gb_per_s is None:
-            current = [inside.name] if inside is not None else []
+            inside_names = [inside.name] if inside is not None else []
             raise unknown_name(
                 f"no link or network {shown(link.kind)}",
                 field,
-                f"{near(link.kind, [*current, *known.names])}; or state bandwidth_gb_per_s",
+                f"{near(link.kind, [*inside_names, *catalog.names])}; or state bandwidth_gb_per_s",
             )
     return network.bandwidth_bytes_per_s, network.latency_s, network.name
 

@@ -39,21 +39,21 @@ def with_measured(
         return engine, evidence, []
     from silicast.composition.engines.measured_host import with_measured_host
 
-    stated, remarks = host_of(scenario), []
-    known = [each.calibration for each in evidence.calibrators]
+    host, remarks = host_of(scenario), []
+    calibrations = [each.calibration for each in evidence.calibrators]
     requested = (scenario.engine.version if scenario.engine else "") or engine.version
     versions: dict[str, None] = {}
-    for calibration in reversed(known):  # the first of them counts, so it goes last
+    for calibration in reversed(calibrations):  # the first of them counts, so it goes last
         measured_on = _host(calibration)
-        measured_host = with_measured_host(engine, calibration.constants, measured_on, stated)
+        measured_host = with_measured_host(engine, calibration.constants, measured_on, host)
         engine = measured_host.engine
         versions |= {each.version: None for each in measured_host.used if each.engine}
-        if measured_host.used and stated is not None and stated != measured_on:
+        if measured_host.used and host is not None and host != measured_on:
             remarks.append(
-                f"host times were measured on {measured_on.cpu}: taken to {stated.cpu} by their "
-                f"speed factors ({measured_on.factor:g} and {stated.factor:g})"
+                f"host times were measured on {measured_on.cpu}: taken to {host.cpu} by their "
+                f"speed factors ({measured_on.factor:g} and {host.factor:g})"
             )
-    model = _whole(known, engine, kind_of_run(scenario))
+    model = _whole(calibrations, engine, kind_of_run(scenario))
     if model is not None:
         evidence = replace(evidence, whole=WholeModels(model.log_ratio, model.log_sd))
         versions[model.version] = None
@@ -71,9 +71,9 @@ def _host(calibration: Calibration) -> Host:
     return catalog_host(name) if name else Host()
 
 
-def _whole(known: Iterable[Calibration], engine: Engine, kind: str) -> InModels | None:
+def _whole(calibrations: Iterable[Calibration], engine: Engine, kind: str) -> InModels | None:
     """The first factor of whole models of the engine and this kind of run."""
-    for calibration in known:
+    for calibration in calibrations:
         for model in calibration.models:
             if model.engine == engine.name and kind in model.tasks:
                 return model
@@ -86,8 +86,8 @@ def _same(version: str, other: str) -> bool:
     >>> _same("0.19.1", "0.19"), _same("0.2", "0.19")
     (True, False)
     """
-    one, two = (f"{each.removeprefix('v').partition('+')[0]}." for each in (version, other))
-    return one.startswith(two) or two.startswith(one)
+    first, second = (f"{each.removeprefix('v').partition('+')[0]}." for each in (version, other))
+    return first.startswith(second) or second.startswith(first)
 
 
 def calibrated_by(

@@ -161,17 +161,17 @@ def _recipe_on(device: Device, stated: str | None) -> str:
 def _read(scenario: Scenario, work: GraphWorkload) -> tuple[Graph, str]:
     """A file's program, and what was assumed of it."""
     path = scenario.folder / str(work.graph)
-    given = _sizes(work)
+    sizes = _sizes(work)
     try:
         if path.suffix.casefold() == OP_GRAPH:
             file = read_graph_file(path)
-            remark = (
-                each.remark(name, given[name])
+            remarks = (
+                each.remark(name, sizes[name])
                 for name, each in file.open_sizes.items()
-                if name in given
+                if name in sizes
             )
-            return graph_of_file(file, path.stem, given), "; ".join(x for x in remark if x)
-        return read_program(path, given, training=work.mode == "training"), ""
+            return graph_of_file(file, path.stem, sizes), "; ".join(x for x in remarks if x)
+        return read_program(path, sizes, training=work.mode == "training"), ""
     except SilicastError as error:
         inside = "" if error.field in ("", "graph") else f":{error.field}"
         field = f"workload.graph{inside}"
@@ -198,8 +198,8 @@ def _trained(graph: Graph, optimizer: str | None) -> tuple[Graph, tuple[int, int
     if optimizer is None or not weights:
         return graph, (weights, 0)
     rule, dtype = update_rule(optimizer), format_of_weights(graph)
-    remaining = weights * 8 // int(BITS[dtype]) * optimizer_bytes(rule, dtype)
-    return with_update(graph, rule), (weights, remaining)
+    optimizer_state_bytes = weights * 8 // int(BITS[dtype]) * optimizer_bytes(rule, dtype)
+    return with_update(graph, rule), (weights, optimizer_state_bytes)
 
 
 SAME_RULE: Mapping[str, str] = {

@@ -42,11 +42,11 @@ def drafting_of(scenario: Scenario, deployment: Deployment) -> tuple[Drafting | 
             field="speculative.tree",
             hint=f"at least k + 1 = {table.k + 1}, or leave it out",
         )
-    drafter, remark = _drafter(scenario, table, deployment)
+    drafter, remarks = _drafter(scenario, table, deployment)
     acceptance, assumed = _acceptance(table, scenario.raw.seed or 0)
     verified = max(table.tree or 0, table.k + 1)
     shares = drafter is not None and table.draft is None
-    return Drafting(acceptance, drafter, shares, verified), [*remark, *assumed]
+    return Drafting(acceptance, drafter, shares, verified), [*remarks, *assumed]
 
 
 def _drafter(
@@ -64,10 +64,10 @@ def _drafter(
     if table.draft is not None:
         draft = find_any_model(table.draft, scenario.folder, "speculative.draft")
         if deployment.engine.weight_mix:
-            draft, precision, remark = with_file_formats(scenario, draft, deployment.machine)
+            draft, precision, remarks = with_file_formats(scenario, draft, deployment.machine)
         else:
             raw = msgspec.structs.replace(scenario.raw, precision=None)
-            precision, remark = precision_of(
+            precision, remarks = precision_of(
                 msgspec.structs.replace(scenario, raw=raw), draft, deployment.device
             )
     elif table.method == "draft":
@@ -75,12 +75,12 @@ def _drafter(
     else:
         dense = table.method == "eagle"
         draft, precision = layers_of(model, dense=dense), deployment.precision
-        remark = [DENSE.format(model.name)] if dense else []
+        remarks = [DENSE.format(model.name)] if dense else []
         if table.method == "mtp" and not model.mtp_layers:
-            remark = [LAYER.format(model.name)]
+            remarks = [LAYER.format(model.name)]
     if draft.moe is None:
         plan = dataclasses.replace(plan, ep=1)
-    return Deployment(deployment.machine, draft, plan, precision), remark
+    return Deployment(deployment.machine, draft, plan, precision), remarks
 
 
 def _acceptance(table: SpeculativeTable, seed: int) -> tuple[Acceptance, list[str]]:

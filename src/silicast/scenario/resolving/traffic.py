@@ -183,8 +183,8 @@ def _lengths(
     if isinstance(w, int):
         ratio = 1.0 if workload.range_ratio is None else workload.range_ratio
         return in_range(w, ratio, count, random, mixed)
-    given = {name: getattr(w, name) for name in w.__struct_fields__ if name != "kind"}
-    numbers = {name: value for name, value in given.items() if value is not None}
+    fields = {name: getattr(w, name) for name in w.__struct_fields__ if name != "kind"}
+    numbers = {name: value for name, value in fields.items() if value is not None}
     with errors_at(field):
         return lengths(w.kind, count, numbers, random, mixed)
 

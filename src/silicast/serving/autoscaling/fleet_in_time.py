@@ -257,16 +257,16 @@ class _Running:
         total = sum(shares)
         weights = [kind.curve.carried_per_s / total for kind in kinds]  # of one replica
         most = min(
-            curve.most_per_s / one
-            for curve, one, n in zip(curves, weights, self.ready, strict=True)
+            curve.most_per_s / weight
+            for curve, weight, n in zip(curves, weights, self.ready, strict=True)
             if n
         )
         rate = min(float(demand.steady[period]) / demand.period_s, most)
         prompts_s, work_s = (ahead / most for ahead in self._queued(period, most))
         late = np.zeros(1)
-        for curve, one, share in zip(curves, weights, shares, strict=True):
+        for curve, weight, share in zip(curves, weights, shares, strict=True):
             if share:
-                behind = np.maximum(curve.late(rate * one), curve.late_behind(prompts_s, work_s))
+                behind = np.maximum(curve.late(rate * weight), curve.late_behind(prompts_s, work_s))
                 late = late + (share / total) * behind
         self._see(period, most, weights, curves)
         return late
@@ -292,14 +292,14 @@ class _Running:
         recent = view.rates[-max(min(demand.width, round(SMOOTH_S / demand.period_s)), 1) :]
         rate = min(float(np.mean(recent)), most)
         flight = kv = room = 0.0
-        for n, curve, one in zip(self.ready, curves, weights, strict=True):
-            flight += n * curve.in_flight(rate * one)
-            room += n * curve.in_flight(most * one)
-            kv += n * curve.kv_share(rate * one)
+        for n, curve, weight in zip(self.ready, curves, weights, strict=True):
+            flight += n * curve.in_flight(rate * weight)
+            room += n * curve.in_flight(most * weight)
+            kv += n * curve.kv_share(rate * weight)
         if self._work > room:  # nothing is free
             kv = sum(
-                n * curve.kv_share(most * one)
-                for n, curve, one in zip(self.ready, curves, weights, strict=True)
+                n * curve.kv_share(most * weight)
+                for n, curve, weight in zip(self.ready, curves, weights, strict=True)
             )
         self._lifetime_s = flight / rate if rate else 0.0
         view.flight = self._as_load(max(flight, self._work), self._flights)
@@ -480,14 +480,14 @@ def foreseen(fleets: Sequence[TimedFleet], devices: float = math.inf) -> list[Fl
     rates = np.zeros((len(fleets), periods))
     for row, fleet in zip(rates, fleets, strict=True):
         row[: len(fleet.demand.work)] = fleet.demand.steady / fleet.demand.period_s
-    known = dict[tuple[float, ...], list[Counts]]()
+    counts_by_rates = dict[tuple[float, ...], list[Counts]]()
     for column in rates.T.tolist():
-        if tuple(column) not in known:
-            known[tuple(column)] = _fitting(fleets, column, devices)
+        if tuple(column) not in counts_by_rates:
+            counts_by_rates[tuple(column)] = _fitting(fleets, column, devices)
     runs = []
     for index, fleet in enumerate(fleets):
         kinds, length = fleet.kinds, len(fleet.demand.work)
-        counts = [known[tuple(column)][index] for column in rates.T[:length].tolist()]
+        counts = [counts_by_rates[tuple(column)][index] for column in rates.T[:length].tolist()]
         replicas = np.array(counts, dtype=np.float64)
         carried = replicas @ np.array([kind.curve.carried_per_s for kind in kinds])
         first = kinds[0].curve

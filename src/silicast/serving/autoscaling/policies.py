@@ -108,13 +108,13 @@ class PredictedPolicy(ScalingPolicy):
         ahead = max(math.ceil((view.ready_s + view.period_s) / view.period_s), 1)
         width = max(round(SMOOTH_S / view.period_s), 1)
         rates = np.asarray(view.rates[-(round(SEEN_S / view.period_s) + ahead + width) :])
-        current = float(np.mean(rates[-width:]))
-        forecast = current
+        recent_per_s = float(np.mean(rates[-width:]))
+        forecast = recent_per_s
         if len(rates) >= 2 * width + ahead:
             sums = np.concatenate(([0.0], np.cumsum(rates)))
             means = (sums[width:] - sums[:-width]) / width
             grown = _quantile(means[ahead:] - means[:-ahead], self.QUANTILE)
-            forecast = current + max(grown, 0.0)
+            forecast = recent_per_s + max(grown, 0.0)
         waiting = view.backlog / max(view.ready_s, view.period_s)
         return (forecast + waiting) / (1.0 - self.headroom)
 

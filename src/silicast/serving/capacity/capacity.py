@@ -88,9 +88,9 @@ class TrafficLoads:
     def at_rate(self, rate_per_s: float) -> Requests:
         """The requests at another rate."""
         arrival = self.requests.arrival_ns
-        current = len(arrival) / max(int(arrival.max()), 1) * SECOND_NS
+        own_per_s = len(arrival) / max(int(arrival.max()), 1) * SECOND_NS
         return replace(
-            self.requests, arrival_ns=np.rint(arrival * (current / rate_per_s)).astype(np.int64)
+            self.requests, arrival_ns=np.rint(arrival * (own_per_s / rate_per_s)).astype(np.int64)
         )
 
     def of_clients(self, clients: int) -> Requests:

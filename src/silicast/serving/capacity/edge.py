@@ -176,11 +176,11 @@ def crossing(rates: Sequence[float], draws: Sequence[Excess]) -> ObjectiveEdge:
     unsure = FARTHEST - 1.0
     edges = [ObjectiveEdge(highest, 0.0, unsure, len(draws))]
     for name in sorted(set().union(*draws)):
-        known = np.array([name in draw for draw in draws])
-        y = np.array([draw.get(name, 0.0) for draw in draws])[known]
-        line = _line(x[known], np.clip(y, -CLIP, CLIP))
+        is_present = np.array([name in draw for draw in draws])
+        y = np.array([draw.get(name, 0.0) for draw in draws])[is_present]
+        line = _line(x[is_present], np.clip(y, -CLIP, CLIP))
         if line.slope > 0.0:
-            edges.append(_refitted(line, x[known], y, len(draws), highest))
+            edges.append(_refitted(line, x[is_present], y, len(draws), highest))
         elif y.mean() > 0.0:
             edges.append(ObjectiveEdge(lowest, 0.0, unsure, len(draws)))
     first = min(edges, key=lambda edge: edge.rate_per_s)

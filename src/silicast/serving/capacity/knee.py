@@ -71,14 +71,14 @@ def estimated_knee(
     priced = sorted({min(1 << power, most) for power in range(most.bit_length() + 1)})
     steps_s = [_step_s(spec, flight, middle) for flight in priced]
     front_s = spec.front_of(prompt) * NANO * spec.groups
-    items = []
+    loads = []
     for flight in _flights(most):  # straight between doublings
         step_s = float(np.interp(flight, priced, steps_s))
         rate = 1.0 / max(prefill_s + steps * step_s / flight, front_s)
-        items.append((rate * rate / flight, rate, flight))
+        loads.append((rate * rate / flight, rate, flight))
     scale = spec.groups * replicas
-    _, rate, flight = max(items)
-    top, full = max((rate, -flight) for _, rate, flight in items)
+    _, rate, flight = max(loads)
+    top, full = max((rate, -flight) for _, rate, flight in loads)
     by_front = top * front_s >= 1.0 - 1e-9
     return Knee(rate * scale, flight * scale, top * scale, -full * scale, by_front)
 

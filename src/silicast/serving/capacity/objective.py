@@ -50,10 +50,10 @@ class LatencyObjective:
         ...     "quantile": 0.9}).each
         {'ttft': 100.0}
         """
-        given = {name: value for name, value in fields.items() if value is not None}
-        quantile = given.pop("quantile", 0.99)
-        each = {n.removesuffix("_ms"): v for n, v in given.items() if n.count("_") == 1}
-        named = {n: v for n, v in given.items() if n.count("_") > 1}
+        limits = {name: value for name, value in fields.items() if value is not None}
+        quantile = limits.pop("quantile", 0.99)
+        each = {n.removesuffix("_ms"): v for n, v in limits.items() if n.count("_") == 1}
+        named = {n: v for n, v in limits.items() if n.count("_") > 1}
         return LatencyObjective(named, each, quantile)
 
     def divided(self, factors: Mapping[str, float]) -> LatencyObjective:

@@ -63,15 +63,15 @@ class DynamicBatching(Scheduler):
         return plan
 
 
-def _sizes(stated: str, most: int) -> list[int]:
+def _sizes(text: str, most: int) -> list[int]:
     """Preferred sizes in ascending order."""
     try:
-        sizes = sorted({int(each) for each in stated.split(",") if each.strip()})
+        sizes = sorted({int(each) for each in text.split(",") if each.strip()})
     except ValueError:
         sizes = [0]
     if sizes and not 1 <= sizes[0] <= sizes[-1] <= most:
         raise SilicastError(
-            f"expected sizes from 1 to {most}, found {str(stated)[:40]!r}",
+            f"expected sizes from 1 to {most}, found {str(text)[:40]!r}",
             field="engine.options.preferred_batch_size",
             hint='one number, or several as "4,8"',
         )

@@ -43,8 +43,8 @@ class Sarathi(Scheduler):
             request = group.waiting[0]
             reused, shared = group.lookup(request)
             todo = int(sequences.todo[request])
-            remaining = self._kept if group.running else 0
-            if group.layout.of_one(todo) - shared + remaining > group.free:
+            reserve = self._kept if group.running else 0
+            if group.layout.of_one(todo) - shared + reserve > group.free:
                 break
             new = min(todo - reused, budget)
             self.admit(plan, new, reused, hold=todo)

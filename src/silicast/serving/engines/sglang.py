@@ -209,8 +209,8 @@ class Sglang(Scheduler):
         while not group.advance(decoding):
             if len(decoding) < 2:
                 # the engine would abort it; the prompt in chunks gives way instead
-                remaining = group.flying.union(decoding)
-                others = [each for each in group.running if each not in remaining]
+                busy = group.flying.union(decoding)
+                others = [each for each in group.running if each not in busy]
                 if not others:  # what a step under way holds is not free yet
                     decoding = []
                     break

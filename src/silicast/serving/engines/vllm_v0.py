@@ -58,12 +58,10 @@ class VllmV0(Scheduler):
             reused, shared = group.lookup(request)
             todo = int(sequences.todo[request])
             new = todo - reused
-            remaining = (
-                self._kept if group.running else 0
-            )  # what the engine would refuse runs alone
+            reserve = self._kept if group.running else 0  # what the engine would refuse runs alone
             if new > budget and plan.prefill:
                 break
-            if group.layout.of_one(todo) - shared + remaining > group.free:
+            if group.layout.of_one(todo) - shared + reserve > group.free:
                 break
             self.admit(plan, new, reused)
             group.publish(request, todo)

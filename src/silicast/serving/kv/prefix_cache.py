@@ -93,8 +93,8 @@ class PrefixCache:
         if self._content is None:
             return 0
         chain = self._chain(request)
-        current = 1 + (len(chain) > 1 and chain[-2][0] < 0)
-        return chain[-current - 1][1] if len(chain) > current else 0
+        own_segments = 1 + (len(chain) > 1 and chain[-2][0] < 0)
+        return chain[-own_segments - 1][1] if len(chain) > own_segments else 0
 
     def lookup(self, request: int, todo: int) -> tuple[int, int]:
         """Tokens of the first ``todo`` that are there, on the device or in the host's memory, one
@@ -248,11 +248,11 @@ class PrefixCache:
         for name, size in content.prompt(request) if content is not None else ():
             position = min(position + size, prompt)
             chain.append((name, position))
-        current = -2 - request
+        own_name = -2 - request
         output = int(content.outputs[request]) if content is not None else -1
         if position < prompt and output >= 0:
-            chain.append((current, prompt))
-        chain.append((current if output < 0 else output, _OPEN))
+            chain.append((own_name, prompt))
+        chain.append((own_name if output < 0 else output, _OPEN))
         return chain
 
     def _path(self, request: int, tokens: int) -> list[_Node]:
@@ -332,9 +332,9 @@ class PrefixCache:
         if node.blocks > room:
             if room < 1 or len(self._layout.lengths) > 2:
                 return
-            remaining = self._tail(node, node.blocks - room)
-            if not (remaining.here or remaining.stored):
-                self._lose(remaining)
+            tail = self._tail(node, node.blocks - room)
+            if not (tail.here or tail.stored):
+                self._lose(tail)
         if node.stored is not None:
             node.stored.used -= node.blocks
         else:
@@ -400,27 +400,23 @@ class PrefixCache:
 
     def _split(self, node: _Node, index: int) -> _Node:
         """What follows a position becomes a node of its own, which is returned."""
-        remaining = _Node(node, node.name, index, node.end)
-        remaining.children, remaining.locks, remaining.released = (
-            node.children,
-            node.locks,
-            node.released,
-        )
-        remaining.here, remaining.stored, remaining.hits = node.here, node.stored, node.hits
-        remaining.here_below, remaining.stored_below = node.here_below, node.stored_below
-        for child in remaining.children.values():
-            child.parent = remaining
-        node.children, node.end = {node.name: remaining}, index
-        node.here_below, node.stored_below = int(remaining.here), int(bool(remaining.stored))
+        tail = _Node(node, node.name, index, node.end)
+        tail.children, tail.locks, tail.released = (node.children, node.locks, node.released)
+        tail.here, tail.stored, tail.hits = node.here, node.stored, node.hits
+        tail.here_below, tail.stored_below = node.here_below, node.stored_below
+        for child in tail.children.values():
+            child.parent = tail
+        node.children, node.end = {node.name: tail}, index
+        node.here_below, node.stored_below = int(tail.here), int(bool(tail.stored))
         self._measure(node)
-        self._measure(remaining)
-        if remaining.locks:
+        self._measure(tail)
+        if tail.locks:
             for request, end in self._ends.items():
                 if end is node:
-                    self._ends[request] = remaining
+                    self._ends[request] = tail
         else:
-            self._offer(remaining)
-        return remaining
+            self._offer(tail)
+        return tail
 
     def _offer(self, node: _Node) -> None:
         """An idle end of a path may be evicted; one without a block goes at once, or what is before

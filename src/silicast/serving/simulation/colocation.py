@@ -92,8 +92,8 @@ class WorkProgress:
         self._rate, self._since = rate, now_ns
         work = self.replica.under_way
         assert work is not None
-        remaining = zip(work.times, (self._starts, self._ends), strict=True)
-        starts, ends = (self._moved(old, alone[: work.steps]) for old, alone in remaining)
+        spans = zip(work.times, (self._starts, self._ends), strict=True)
+        starts, ends = (self._moved(old, alone[: work.steps]) for old, alone in spans)
         self.replica.retime(starts, ends)
         return True
 

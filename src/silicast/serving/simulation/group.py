@@ -385,16 +385,16 @@ class QueueGroup:
         sequences.traffic.swapped_out_bytes += self.host.bytes_of(blocks)
         return blocks
 
-    def swap_in(self, remaining: int) -> int:
+    def swap_in(self, reserve: int) -> int:
         """The first that was swapped out goes on; returns its blocks, 0 if they are not free.
 
         Args:
-            remaining: blocks that stay free.
+            reserve: blocks that stay free.
         """
         sequences, request = self.sequences, self.swapped[0]
         tokens = sequences.at_cached[request]
         wanted = self.layout.of_one(tokens + 1 + self.limits.drafted)
-        if wanted + remaining > self.free:
+        if wanted + reserve > self.free:
             return 0
         self.swapped.popleft()
         self.running.append(request)
@@ -408,8 +408,8 @@ class QueueGroup:
         """Running sequences whose prompts are complete and that no step under way holds."""
         if not self.filling and not self.flying:
             return self.running
-        remaining = self.flying.union(self.filling)
-        return [each for each in self.running if each not in remaining]
+        busy = self.flying.union(self.filling)
+        return [each for each in self.running if each not in busy]
 
     def promised(self) -> int:
         """Blocks that running sequences would still take if each came to its limit."""

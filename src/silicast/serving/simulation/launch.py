@@ -96,12 +96,12 @@ def limits_of(
         drafted = int(stated.get("drafted", 0))
         caching = bool(stated.get("prefix_caching", table.prefix_caching))
         sequences, blocks = pooled(start, drafted, caching=caching)
-    remaining: dict[str, Any] = {
+    options: dict[str, Any] = {
         "prefix_caching": table.prefix_caching,
         "options": table.options,
         "host": host_link(deployment),
     }
-    return Limits(sequences, tokens, blocks, model_tokens, **(remaining | stated))
+    return Limits(sequences, tokens, blocks, model_tokens, **(options | stated))
 
 
 def start_of(deployment: Deployment, limits: Limits) -> ServerStart:

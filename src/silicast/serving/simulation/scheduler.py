@@ -159,10 +159,10 @@ class Scheduler(ABC):
         return value if isinstance(value, str) else f"{value:g}"
 
     def _stated(self, option: str) -> float | str:
-        known, stated = self.switches[option], self.group.limits.options
-        if option in stated:
-            return checked(option, stated[option], known)
-        return known[0] if isinstance(known, tuple) else known
+        switch, options = self.switches[option], self.group.limits.options
+        if option in options:
+            return checked(option, options[option], switch)
+        return switch[0] if isinstance(switch, tuple) else switch
 
     def decode(self, plan: StepPlan) -> None:
         """Every decoding sequence comes a token further; where a block is missing, the sequence
@@ -259,9 +259,9 @@ def unread(policy: str, options: Mapping[str, float | str]) -> list[str]:
     switches, unread = scheduler_named(policy).switches, []
     for option, value in options.items():
         every = [switches, *(scheduler_named(name).switches for name in policies())]
-        known = next((each[option] for each in every if option in each), None)
-        if known is not None:
-            checked(option, value, known)
+        switch = next((each[option] for each in every if option in each), None)
+        if switch is not None:
+            checked(option, value, switch)
         if option not in switches:
             unread.append(option)
     return unread

@@ -66,7 +66,7 @@ class Acceptance:
         """
         start = mixed_bits(np.full(len(requests), self.seed, dtype=np.int64).view(np.uint64))
         state = mixed_bits(mixed_bits(start ^ requests.view(np.uint64)) ^ made.view(np.uint64))
-        remaining, tokens = (
+        accepted, tokens = (
             np.ones(len(requests), dtype=bool),
             np.ones(len(requests), dtype=np.int64),
         )
@@ -75,8 +75,8 @@ class Acceptance:
         kind = (drawn * len(rates)).astype(np.int64)
         for index in range(len(self.rates)):
             state = mixed_bits(state)
-            remaining &= uniform_of(state) < rates[kind, index]
-            tokens += remaining
+            accepted &= uniform_of(state) < rates[kind, index]
+            tokens += accepted
         return tokens
 
 

@@ -88,7 +88,7 @@ class ServerStart:
         missing = (needed - memory.cache) / GIB
         parts = memory.parts
         taken = ", ".join(f"{words} {parts[n]:.2f}" for n, words in _WORDS.items() if n in parts)
-        what = f"a KV cache of {tokens} tokens (max_model_len)" if tokens else "a KV cache"
+        subject = f"a KV cache of {tokens} tokens (max_model_len)" if tokens else "a KV cache"
         remedies = list(self._remedies(tokens)) or weights_on_host(
             deployment, lambda other: replace(self, deployment=other).holds(tokens)
         )
@@ -96,16 +96,16 @@ class ServerStart:
         raise SilicastError(
             f"{deployment.engine.name} does not start with {deployment.model.name} on "
             f"{deployment.plan.gpus} x {deployment.device.name}: {missing:.2f} GiB a device are "
-            f"missing for {what}; it may fill {parts['usable']:.2f} GiB: {taken}",
+            f"missing for {subject}; it may fill {parts['usable']:.2f} GiB: {taken}",
             field="parallel",
             hint=hint or "more or larger devices, or a smaller format of the weights",
         )
 
     def _remedies(self, tokens: int) -> Iterator[str]:
         """The smallest changes with which it starts, one of each kind."""
-        current = self.share or self.deployment.engine.memory.usable_fraction
+        usable_share = self.share or self.deployment.engine.memory.usable_fraction
         for share in SHARES:
-            if self.alone and share > current and replace(self, share=share).holds(tokens):
+            if self.alone and share > usable_share and replace(self, share=share).holds(tokens):
                 yield f"gpu_memory_utilization = {share:g}"
                 break
         fewer = largest(

@@ -56,8 +56,8 @@ def kernels_j_of(records: Records, fleet: Fleet) -> list[float]:
     """Joules that kernels of one device of each pool take beyond what it draws while it waits."""
     table, first, joules = records.steps(), 0, []
     for pool in fleet.pools:
-        current = (table[:, 0] >= first) & (table[:, 0] < first + pool.count)
-        joules.append(_kernels_j(table[current], pool))
+        of_pool = (table[:, 0] >= first) & (table[:, 0] < first + pool.count)
+        joules.append(_kernels_j(table[of_pool], pool))
         first += pool.count
     return joules
 

@@ -113,10 +113,10 @@ def queue(records: Records) -> dict[str, float]:
     """Requests that an engine knows of and has not begun: mean over time, and the most at once;
     the mean wait of a request that is measured.
     """
-    known = (records.scheduled_ns >= 0) & (records.arrived_ns >= 0)
-    rows = np.flatnonzero(known & records.measured)
+    is_scheduled = (records.scheduled_ns >= 0) & (records.arrived_ns >= 0)
+    rows = np.flatnonzero(is_scheduled & records.measured)
     waits = np.maximum(records.scheduled_ns[rows] - records.arrived_ns[rows], 0)
-    begun, come = records.scheduled_ns[known], records.arrived_ns[known]
+    begun, come = records.scheduled_ns[is_scheduled], records.arrived_ns[is_scheduled]
     if records.span_ns is not None:  # whoever waits meanwhile, for as long as it is inside
         begun, come = (np.clip(each, *records.span_ns) for each in (begun, come))
     waiting = begun > come
@@ -161,8 +161,8 @@ def kv_use(
         blocks: of all groups of each replica; ``block_tokens``: tokens of each of them.
     """
     log, size = records.steps_by_column(), np.array(block_tokens)
-    current = size[log["replica"]]
-    spans = (log["end_ns"] - log["start_ns"]) * current
+    tokens_per_block = size[log["replica"]]
+    spans = (log["end_ns"] - log["start_ns"]) * tokens_per_block
     held_ns = float((0.5 * (log["blocks"] + log["blocks_end"]) * spans).sum())
     there, most = np.array(blocks)[log["replica"]], np.maximum(log["blocks"], log["blocks_end"])
     kv_use = {

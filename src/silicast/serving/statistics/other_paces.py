@@ -63,10 +63,10 @@ def at_paces(
     if begin is None or not tells:
         return [metrics_of(again(pace)) for pace in paces]
     first = begin(Pace())
-    known, ends = metrics_of(first), list[Metrics]()
-    if _alike(known, base):
+    unchanged, ends = metrics_of(first), list[Metrics]()
+    if _alike(unchanged, base):
         for pace in paces:
-            end = _moved(first, known, base, begin(pace), metrics_of)
+            end = _moved(first, unchanged, base, begin(pace), metrics_of)
             if end is None:  # nor would it at the next pace, mostly
                 break
             ends.append(end)
@@ -75,7 +75,7 @@ def at_paces(
 
 def _moved(
     first: Records,
-    known: Metrics,
+    unchanged: Metrics,
     base: Metrics,
     other: Records,
     metrics_of: Callable[[Records], Metrics],
@@ -84,12 +84,12 @@ def _moved(
     if drift(first, other) > DRIFT or not keeps_up(other):
         return None
     changed = metrics_of(other)
-    if changed.keys() != known.keys() or _occur(changed) != _occur(known):
+    if changed.keys() != unchanged.keys() or _occur(changed) != _occur(unchanged):
         return None
-    return moved(base, known, changed)
+    return moved(base, unchanged, changed)
 
 
-def moved(base: Metrics, known: Metrics, changed: Metrics) -> dict[str, float]:
+def moved(base: Metrics, unchanged: Metrics, changed: Metrics) -> dict[str, float]:
     """Statistics times how those of the first requests change, those of :data:`MOVES_WITH` as
     others; shares of what devices could do stay within 1.
 
@@ -101,7 +101,7 @@ def moved(base: Metrics, known: Metrics, changed: Metrics) -> dict[str, float]:
     table = {}
     for name, value in base.items():
         leader = MOVES_WITH.get(name, name)
-        there = value * changed[leader] / known[leader] if known.get(leader) else value
+        there = value * changed[leader] / unchanged[leader] if unchanged.get(leader) else value
         if name == DEEPEST_QUEUE:
             there = float(math.floor(there))
         table[name] = min(there, 1.0) if METRICS[name].kind in ("use", "share") else there
@@ -123,14 +123,14 @@ def drift(first: Records, other: Records) -> float:
     return max(logs) - min(logs)
 
 
-def _alike(known: Metrics, base: Metrics) -> bool:
+def _alike(unchanged: Metrics, base: Metrics) -> bool:
     """Whether the first requests are served as all are."""
-    if known.keys() != base.keys() or _occur(known) != _occur(base):
+    if unchanged.keys() != base.keys() or _occur(unchanged) != _occur(base):
         return False
     return all(
-        abs(math.log(known[name] / base[name])) <= most
+        abs(math.log(unchanged[name] / base[name])) <= most
         for name, most in OFF.items()
-        if known.get(name)
+        if unchanged.get(name)
     )
 
 

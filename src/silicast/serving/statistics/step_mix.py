@@ -65,14 +65,13 @@ def mix_of(table: I64, kind: Kind, groups: int = 1) -> Mix | None:
     position = position.reshape(-1)
     spans, counts = (end - start)[rows].astype(np.float64), steps[rows].astype(np.float64)
     spent = np.bincount(position, weights=spans)
-    remaining = np.argsort(-spent, kind="stable")[:MOST_STATES]
+    longest = np.argsort(-spent, kind="stable")[:MOST_STATES]
     runs = np.bincount(position, weights=counts)
     means = [
-        np.bincount(position, weights=each * counts)[remaining] / runs[remaining]
-        for each in numbers
+        np.bincount(position, weights=each * counts)[longest] / runs[longest] for each in numbers
     ]
     states = _states(np.rint(np.array(means) / groups).astype(np.int64))
-    return Mix(states, runs[remaining] * (spent.sum() / spent[remaining].sum()))
+    return Mix(states, runs[longest] * (spent.sum() / spent[longest].sum()))
 
 
 def breakdown_of(model: StepModel, mix: Mix) -> Breakdown:

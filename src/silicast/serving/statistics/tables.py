@@ -52,7 +52,7 @@ STEPS: Mapping[str, str] = {
 
 def requests_table(records: Records) -> dict[str, I64 | F64]:
     """Columns of :data:`REQUESTS` of all requests that were sent; NaN = did not happen."""
-    requests, remaining = records.requests, np.flatnonzero(records.sent_ns >= 0)
+    requests, sent_rows = records.requests, np.flatnonzero(records.sent_ns >= 0)
     tokens = requests.output_tokens - 1
     sent, first, done = records.sent_ns, records.first_ns, records.done_ns
     tpot = _between(first, done) / np.where(tokens > 0, tokens, 1)
@@ -75,7 +75,7 @@ def requests_table(records: Records) -> dict[str, I64 | F64]:
         "preemptions": records.sequences.preemptions,
         "swaps": records.sequences.swaps,
     }
-    return {name: values[remaining] for name, values in table.items()}
+    return {name: values[sent_rows] for name, values in table.items()}
 
 
 def steps_table(records: Records) -> dict[str, I64 | F64]:

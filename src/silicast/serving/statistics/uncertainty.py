@@ -84,11 +84,11 @@ class PaceError:
 
     def along(self, kind: Kind) -> float:
         """Log pace of a kind where all steps together are one sd slow."""
-        total, current = self.total, self.kinds[kind]
+        total, kind_factors = self.total, self.kinds[kind]
         shared = math.fsum(
-            x * total.loadings.get(name, 0.0) for name, x in current.loadings.items()
+            x * total.loadings.get(name, 0.0) for name, x in kind_factors.loadings.items()
         )
-        both = shared + self.weights[kind] * current.independent**2
+        both = shared + self.weights[kind] * kind_factors.independent**2
         return both / total.log_sd if total.log_sd > 0.0 else 0.0
 
     def pace(self, deviations: float) -> Pace:
@@ -241,11 +241,13 @@ def intervals(
         spent = math.fsum(shares.values())
         if waits_for_answers(records) and spent > 0.0:  # what a request waits for stretches too
             shares = {kind: each * (1.0 - host) / spent for kind, each in shares.items()}
-        current, moved = error.factors(shares), error.of_host(host)
-        known = math.fsum(share * error.along(kind) for kind, share in shares.items() if share)
+        factors, moved = error.factors(shares), error.of_host(host)
+        systematic = math.fsum(share * error.along(kind) for kind, share in shares.items() if share)
         beyond = error.beyond_of(latency, first)
-        remainder = Z90 * math.hypot(math.sqrt(max(current.variance - known * known, 0.0)), beyond)
-        alone = Z90 * math.hypot(current.log_sd, beyond)
+        remainder = Z90 * math.hypot(
+            math.sqrt(max(factors.variance - systematic * systematic, 0.0)), beyond
+        )
+        alone = Z90 * math.hypot(factors.log_sd, beyond)
         table[name] = _around(values, remainder, alone, moved, bound.get(name, 0.0))
     return _ordered(table)
 
@@ -277,12 +279,12 @@ def stretched(metrics: Metrics, log_pace: float) -> dict[str, float]:
 
 
 def _around(
-    values: list[float], remaining: float, alone: float, host: tuple[float, float], least: float
+    values: list[float], remainder: float, alone: float, host: tuple[float, float], least: float
 ) -> Quantity:
     """An interval around the first of ``values``, which the others, at both ends, are in.
 
     Args:
-        remaining: what is added in quadrature, in logs; ``alone``: the least width if nothing
+        remainder: what is added in quadrature, in logs; ``alone``: the least width if nothing
         queued.
         host: what the host moves below and above, in ``values`` already but not in quadrature.
         least: physical limit.
@@ -292,7 +294,7 @@ def _around(
         return Quantity(value, max(low, least), max(high, value))
     steps = (abs(math.log(each / value)) for each in (min(low, value), high))
     below, above = (
-        math.hypot(max(math.hypot(max(moved - item, 0.0), remaining), alone), item)
+        math.hypot(max(math.hypot(max(moved - item, 0.0), remainder), alone), item)
         for moved, item in zip(steps, host, strict=True)
     )
     return Quantity(value, max(value * math.exp(-below), least), value * math.exp(above))
@@ -305,9 +307,9 @@ def _ordered(table: dict[str, Quantity]) -> dict[str, Quantity]:
         for statistic in QUANTILES:
             name = f"{latency}_{statistic}_ms"
             if name in table:
-                one = table[name]
-                low, high = max(low, one.p05), max(high, one.p95)
-                table[name] = Quantity(one.estimate, min(low, one.estimate), high)
+                quantity = table[name]
+                low, high = max(low, quantity.p05), max(high, quantity.p95)
+                table[name] = Quantity(quantity.estimate, min(low, quantity.estimate), high)
     return table
 
 

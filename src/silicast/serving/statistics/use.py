@@ -99,11 +99,11 @@ def _bytes_read(records: Records, deployment: Deployment) -> float:
     if not len(rows):
         return weights * weight_bytes(model, plan, precision, policy=policy)
     prompt, more = records.requests.input_tokens[rows], records.requests.output_tokens[rows] - 1
-    remaining = _over_lengths(
+    cache_bytes = _over_lengths(
         lambda n: kv_cache_bytes(model, plan, precision, [n], policy=policy),
         int((prompt + more).max()),
     )
-    seen = float((remaining(prompt + more / 2.0) * more).sum()) / plan.attention_dp
+    seen = float((cache_bytes(prompt + more / 2.0) * more).sum()) / plan.attention_dp
     return weights * weight_bytes(model, plan, precision, policy=policy) + seen
 
 
@@ -154,8 +154,8 @@ def room_leverage(records: Records, spec: ReplicaSpec) -> float:
 def _entering(records: Records) -> Mapping[str, I64]:
     """Steps of replicas that take in requests: those with prompts."""
     log = records.steps_by_column()
-    remaining = np.isin(log["replica"], np.unique(log["replica"][log["prefill_tokens"] > 0]))
-    return {name: values[remaining] for name, values in log.items()}
+    rows = np.isin(log["replica"], np.unique(log["replica"][log["prefill_tokens"] > 0]))
+    return {name: values[rows] for name, values in log.items()}
 
 
 def step_shares(records: Records) -> Mapping[str, float]:

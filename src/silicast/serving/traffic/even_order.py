@@ -66,7 +66,7 @@ def _period(bits: int, sequence: int) -> I64:
     exponents, steps = REGISTERS[bits]
     period, shifted = (1 << bits) - 1, [0] * (bits - 1) + [1]
     for at in range(bits, period):
-        shifted.append(functools.reduce(lambda one, k: one ^ shifted[at - k], exponents, 0))
+        shifted.append(functools.reduce(lambda total, k: total ^ shifted[at - k], exponents, 0))
     drawn = np.array(shifted, dtype=np.int64)
     starts = np.arange(period) * steps[sequence] % period
     numbers = np.zeros(period, dtype=np.int64)

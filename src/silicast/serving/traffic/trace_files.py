@@ -42,11 +42,11 @@ def read_trace(
         columns = TraceFields.among(
             (name.strip().casefold() for name in table.columns), timed=timed
         )
-        current = {name.strip().casefold(): name for name in table.columns}
+        columns_by_name = {name.strip().casefold(): name for name in table.columns}
         names = columns.names
-        if named and TRACE not in current:
+        if named and TRACE not in columns_by_name:
             raise SilicastError(f"no column {TRACE}: all rows are of one trace", field=TRACE)
-        rows = table.rows([current.get(name, name) for name in (*names, TRACE)])
+        rows = table.rows([columns_by_name.get(name, name) for name in (*names, TRACE)])
         if named:
             rows = ((number, row) for number, row in rows if row and row[len(names)] == named)
         rows = ((number, row and row[: len(names)]) for number, row in rows)

@@ -91,9 +91,9 @@ class TraceFields:
         >>> TraceFields.among(["timestamp", "input_length", "output_length"])
         TraceFields(time='timestamp', unit_ns=1000000, input='input_length', output='output_length')
         """
-        known = set(names)
-        value = column_names(sorted(known))
-        pair = next((pair for pair in _LENGTHS if known.issuperset(pair)), None)
+        present = set(names)
+        value = column_names(sorted(present))
+        pair = next((pair for pair in _LENGTHS if present.issuperset(pair)), None)
         if pair is None:
             raise SilicastError(
                 f"no columns of lengths; found {value}",
@@ -101,8 +101,8 @@ class TraceFields:
             )
         if not timed:
             return TraceFields("", 1, *pair)
-        time = next((name for name in _TIMES if name in known), "")
-        unit = _LENGTHS[pair] if not time and "timestamp" in known else _TIMES.get(time)
+        time = next((name for name in _TIMES if name in present), "")
+        unit = _LENGTHS[pair] if not time and "timestamp" in present else _TIMES.get(time)
         if unit is None:
             raise UntimedError(
                 f"no column of times whose unit is known; found {value}",
@@ -189,12 +189,12 @@ class _Trace:
         if row is None:
             raise _BadRowError("row", "is not readable")
         columns = self.columns
-        time, given, remark, blocks, prefix, prefix_len = row
+        time, input_cell, output_cell, blocks, prefix, prefix_len = row
         at = _time_ns(time, columns) if columns.time else 0
         if self.times and at < self.times[-1]:
             raise _BadRowError(columns.time, "is before that of the row above", time)
-        tokens = _tokens(given, columns.input)
-        output = _tokens(remark, columns.output)
+        tokens = _tokens(input_cell, columns.input)
+        output = _tokens(output_cell, columns.output)
         shared = self._blocks(blocks, tokens) if blocks is not None else 0
         if not shared and prefix not in (None, ""):
             self._prefix(str(prefix), prefix_len, tokens)
@@ -249,8 +249,8 @@ class _Trace:
             number, bad = self.first_bad
             if not self.rule.skip or not self.times:
                 self._refuse(number, bad)
-            what = f"{self.rule.file or 'trace'}: {self._counted('left out')}"
-            remarks = (f"{what}; the first is {self.rule.place(number, bad.column)}",)
+            subject = f"{self.rule.file or 'trace'}: {self._counted('left out')}"
+            remarks = (f"{subject}; the first is {self.rule.place(number, bad.column)}",)
         if not self.times:
             raise SilicastError("has no rows", file=self.rule.file)
         times = _array(self.times)

@@ -230,10 +230,10 @@ class Turns:
             return None
         # A text that no later prompt repeats needs no name: those of a conversation's last turn.
         last = (turn == self.count - 1) | (order == count - 1)
-        current, remark = np.where(last, 0, new - shared), np.where(last, 0, outputs)
+        texts, answers = np.where(last, 0, new - shared), np.where(last, 0, outputs)
         first = int(group.max()) + 1
         names = np.stack((group, first + 2 * order, first + 2 * order + 1), axis=1).ravel()
-        tokens = np.stack((shared, current, remark), axis=1).ravel()
+        tokens = np.stack((shared, texts, answers), axis=1).ravel()
         sizes = (
             3 * turn + 2
         )  # (prefix, text, answer) of each turn before, prefix and text of its own
@@ -247,9 +247,9 @@ class Turns:
             )
         begin = np.cumsum(sizes) - sizes
         chain = np.arange(total) - np.repeat(begin - 3 * start, sizes)
-        remaining = tokens[chain] > 0
-        ends = np.cumsum(np.add.reduceat(remaining, begin, dtype=np.int64))
-        chain = chain[remaining]
+        filled = tokens[chain] > 0
+        ends = np.cumsum(np.add.reduceat(filled, begin, dtype=np.int64))
+        chain = chain[filled]
         return Content(
             names[chain],
             tokens[chain],

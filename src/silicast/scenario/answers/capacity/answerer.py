@@ -47,25 +47,25 @@ class CapacityAnswerer(Answerer):
             from silicast.scenario.answers.capacity.autoscaled import autoscaled_answer
 
             return autoscaled_answer(scenario, work)
-        items, refused = [], []
+        searches, refused = [], []
         for fields, candidate in _candidates(scenario, work):
             try:
-                items.append(_searched(candidate, fields, work))
+                searches.append(_searched(candidate, fields, work))
             except SilicastError as error:
                 if not fields:
                     raise
                 refused.append((fields, error))
-        if not items:
+        if not searches:
             raise SilicastError(
                 f"none of {len(refused)} candidates can run: {refused[0][1]}",
                 kind=refused[0][1].kind,
                 field="workload.search.vary",
             )
-        best = min(items, key=lambda each: each.rank)
+        best = min(searches, key=lambda each: each.rank)
         reply = best.answer()
-        if len(items) + len(refused) > 1:
+        if len(searches) + len(refused) > 1:
             reply.why["candidates"] = [
-                *(each.summary() for each in sorted(items, key=lambda each: each.rank)),
+                *(each.summary() for each in sorted(searches, key=lambda each: each.rank)),
                 *({"fields": fields, "refused": str(remark)} for fields, remark in refused),
             ]
         return reply
@@ -76,11 +76,11 @@ def _searched(scenario: Scenario, fields: dict[str, Any], work: CapacityWorkload
     with the smallest tensor degree with which it does.
     """
     tables = (scenario.raw.parallel, *(table.parallel for table in scenario.pools.values()))
-    stated = any(each not in (None, ParallelTable()) for each in tables)
+    has_parallel = any(each not in (None, ParallelTable()) for each in tables)
     try:
-        return _with_advice(CapacitySearch(scenario, fields, work), scenario, 1, stated)
+        return _with_advice(CapacitySearch(scenario, fields, work), scenario, 1, has_parallel)
     except SilicastError as error:
-        if stated or not error.field.endswith("parallel"):
+        if has_parallel or not error.field.endswith("parallel"):
             raise
         alone = error
     degree = 2
@@ -91,7 +91,7 @@ def _searched(scenario: Scenario, fields: dict[str, Any], work: CapacityWorkload
         except SilicastError:
             degree *= 2
         else:
-            return _with_advice(search, scenario, degree, stated)
+            return _with_advice(search, scenario, degree, has_parallel)
     raise alone
 
 
@@ -101,12 +101,12 @@ def _wider(scenario: Scenario, degree: int) -> Scenario:
 
 
 def _with_advice(
-    search: CapacitySearch, scenario: Scenario, degree: int, stated: bool
+    search: CapacitySearch, scenario: Scenario, degree: int, has_parallel: bool
 ) -> CapacitySearch:
     """The search; where one request alone takes nearly all that a limit allows, it says which
     tensor degree leaves room for others.
     """
-    if stated or scenario.pools:
+    if has_parallel or scenario.pools:
         return search
     name, value, limit = search.tightest()
     if value < TIGHT * limit:

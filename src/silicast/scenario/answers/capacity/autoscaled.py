@@ -154,8 +154,10 @@ class _Autoscaled:
         metrics: dict[str, Quantity] = {}
         for index, model in enumerate(self._models):
             prefix = f"{model.name}." if model.name else ""
-            current = _metrics(best, index, model) | _still(statics[index], least[index], model)
-            metrics |= {f"{prefix}{name}": value for name, value in current.items()}
+            model_metrics = _metrics(best, index, model) | _still(
+                statics[index], least[index], model
+            )
+            metrics |= {f"{prefix}{name}": value for name, value in model_metrics.items()}
         reply = self._simulated[0][0].answer(statistics_ms, self._remarks(best))
         reply.why["fleet"] = {
             "policy": best.policy.name,
@@ -183,8 +185,8 @@ class _Autoscaled:
         """Curves of all models' replicas on one machine that is off by so many sd."""
         return [
             tuple(
-                _off(kind.curve, known.error, slow, beyond)
-                for kind, known in zip(model.kinds, simulated, strict=True)
+                _off(kind.curve, search.error, slow, beyond)
+                for kind, search in zip(model.kinds, simulated, strict=True)
             )
             for model, simulated in zip(self._models, self._simulated, strict=True)
         ]
@@ -307,14 +309,14 @@ def _metrics(tried: _TriedPolicy, index: int, model: _ServedModel) -> dict[str, 
     """Of one model under a policy."""
     run, drawn = tried.runs[index], [runs[index] for runs in tried.drawn]
     values = {
-        "gpu_hours": [one.gpu_hours for one in (run, *drawn)],
-        "gpus_mean": [float(one.gpus.mean()) for one in (run, *drawn)],
-        "gpus_peak": [float(one.gpus.max()) for one in (run, *drawn)],
-        "late_share": [one.late_share for one in (run, *drawn)],
-        "late_time_share": [one.late_time_share for one in (run, *drawn)],
+        "gpu_hours": [draw.gpu_hours for draw in (run, *drawn)],
+        "gpus_mean": [float(draw.gpus.mean()) for draw in (run, *drawn)],
+        "gpus_peak": [float(draw.gpus.max()) for draw in (run, *drawn)],
+        "late_share": [draw.late_share for draw in (run, *drawn)],
+        "late_time_share": [draw.late_time_share for draw in (run, *drawn)],
     }
     if model.priced:
-        values["cost"] = [one.cost for one in (run, *drawn)]
+        values["cost"] = [draw.cost for draw in (run, *drawn)]
     metrics = {name: _quantity(*numbers) for name, numbers in values.items()}
     return metrics | {"missed_probability": _missed(drawn)}
 
@@ -385,11 +387,11 @@ def _beside(
     tree = plain_tree(scenario.raw)
     for field in ("pools", "links", "id"):
         tree.pop(field, None)
-    stated = msgspec.to_builtins(beside)
+    fields = msgspec.to_builtins(beside)
     slo = beside.slo or work.slo
-    tree |= stated["pool"] | {
+    tree |= fields["pool"] | {
         "workload": {
-            "traffic": stated["traffic"],
+            "traffic": fields["traffic"],
             "slo": msgspec.to_builtins(slo),
             "objective": work.objective,
         }
@@ -407,8 +409,8 @@ def _model(
 ) -> _ServedModel:
     """One model: its demand, and what its replicas carry."""
     seed = scenario.raw.seed or 0
-    stated = traffic_of(traffic, seed, scenario.folder, "workload.traffic")
-    requests = stated.requests
+    arrivals = traffic_of(traffic, seed, scenario.folder, "workload.traffic")
+    requests = arrivals.requests
     _check_times(requests)
     longest = int(requests.input_tokens.max())
     fleet, warnings = fleet_of(scenario, Expected(longest, 0, requests.longest_tokens))
@@ -430,7 +432,7 @@ def _model(
         )
         for pool, replica, (start, _) in zip(fleet.pools, sampled, starts, strict=True)
     )
-    remarks = [*warnings, *stated.remarks, *(text for _, text in starts if text)]
+    remarks = [*warnings, *arrivals.remarks, *(text for _, text in starts if text)]
     priced = fleet.cost_per_hour is not None
     return _ServedModel(
         name, demand, kinds, fleet.pools, sampled, priced, tuple(dict.fromkeys(remarks))

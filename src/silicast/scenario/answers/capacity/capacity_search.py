@@ -166,8 +166,8 @@ class CapacitySearch:
         reply.why.update(served.why())
         pace = simulated.error.pace
         ends = [[paced(spec, pace(z)) for spec in result.fleet.specs] for z in (Z90, -Z90)]
-        current = self._metrics(ends, reply.metrics, simulated.error) | served.power()
-        metrics = {name: Belief.from_quantity(value) for name, value in current.items()}
+        quantities = self._metrics(ends, reply.metrics, simulated.error) | served.power()
+        metrics = {name: Belief.from_quantity(value) for name, value in quantities.items()}
         reply.why["capacity"] = self._why(simulated.records)
         judged = served.judged(reply.metrics)
         return msgspec.structs.replace(reply, metrics=metrics | reply.metrics | judged)
@@ -253,8 +253,8 @@ class CapacitySearch:
 
     def _most_clients(self, traffic: ServingWorkload) -> int:
         """Clients whose requests fit at once, the longest of each."""
-        one = self._requests(_with(traffic, requests=REQUESTS))
-        return max(users_that_fit(self._fleet.specs, one.longest_tokens), 1)
+        requests = self._requests(_with(traffic, requests=REQUESTS))
+        return max(users_that_fit(self._fleet.specs, requests.longest_tokens), 1)
 
     def _count(self, clients: int) -> int:
         """Requests of a run with clients: as many as `serve` simulates for them."""
@@ -508,16 +508,16 @@ class CapacitySearch:
                 whole=True,
                 specs=specs,
             ).carried
-        coarse, current, most = self._coarse(), load, self._saturation(self._fleet.specs)
+        coarse, carried, most = self._coarse(), load, self._saturation(self._fleet.specs)
         if coarse is not self._loads:  # of fewer requests both, here and as found
             result = coarse.most(coarse.at_rate, load, least=LEAST_RATE, most=most, factor=1.1)
-            current = result.carried or load
+            carried = result.carried or load
         most = self._saturation(specs)
-        start = min(current, most)
+        start = min(carried, most)
         if objective is not None:
             coarse = replace(coarse, objective=objective, tried={})
         moved = coarse.most(coarse.at_rate, start, least=LEAST_RATE, most=most, specs=specs)
-        return load * moved.carried / current
+        return load * moved.carried / carried
 
     def _said(self, records: Records) -> list[str]:
         """That the objective is out of reach, and what is the nearest; what of it says little."""

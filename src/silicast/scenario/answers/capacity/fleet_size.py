@@ -69,29 +69,29 @@ class FleetSize:
         return [[dict(zip(names, counts, strict=True)), met] for counts, met in tried]
 
     def metrics(
-        self, current: Fleet, slow: Sequence[ReplicaSpec], quick: Sequence[ReplicaSpec]
+        self, smallest: Fleet, slow: Sequence[ReplicaSpec], quick: Sequence[ReplicaSpec]
     ) -> dict[str, Quantity]:
         """Devices and their cost; a slow machine needs as many and more, a quick one no more.
 
         Args:
-            current: that carries the traffic; slow, quick: its replicas at another pace.
+            smallest: the fleet that carries the traffic; slow, quick: its replicas at another pace.
         """
-        fleets = [current]
+        fleets = [smallest]
         for specs, more in ((slow, True), (quick, False)):
             tries = []
-            for pool in current.pools:
+            for pool in smallest.pools:
                 near = range(pool.count, 4 * pool.count + 5) if more else range(1, pool.count + 1)
-                stated = allowed_counts(self._work.search.vary, pool.name)
-                tries.append([n for n in stated or near if n in near])
-            kinds = [specs[current.replicas_of(pool)[0]] for pool in current.pools]
+                allowed = allowed_counts(self._work.search.vary, pool.name)
+                tries.append([n for n in allowed or near if n in near])
+            kinds = [specs[smallest.replicas_of(pool)[0]] for pool in smallest.pools]
             counts = self._over(tries, kinds).cheapest() or [each[-1] for each in tries]
-            fleets.append(current.counted(counts))
+            fleets.append(smallest.counted(counts))
         gpus = [float(fleet.gpus) for fleet in fleets]
         metrics = {"gpus": Quantity(gpus[0], min(gpus), max(gpus))}
         costs = [fleet.cost_per_hour for fleet in fleets]
-        known = [cost for cost in costs if cost is not None]
-        if len(known) == len(costs):
-            metrics["cost_per_hour"] = Quantity(known[0], min(known), max(known))
+        priced = [cost for cost in costs if cost is not None]
+        if len(priced) == len(costs):
+            metrics["cost_per_hour"] = Quantity(priced[0], min(priced), max(priced))
         return metrics
 
     def _over(
@@ -142,8 +142,8 @@ def of_pools(
         isin = np.isin(replica, fleet.replicas_of(pool))
         busy = float((end - start)[isin].sum()) / (span * pool.count)
         about: dict[str, Any] = {"replicas": pool.count, "gpus": pool.gpus, "busy": round(busy, 6)}
-        stated = allowed_counts(vary, pool.name) or [pool.count - 1]
-        if less := max((n for n in stated if n < pool.count), default=0):
+        allowed = allowed_counts(vary, pool.name) or [pool.count - 1]
+        if less := max((n for n in allowed if n < pool.count), default=0):
             counts = [less if each is pool else each.count for each in fleet.pools]
             fewer = replace(loads, simulation=fleet.counted(counts).simulation)
             broken = loads.objective.broken(fewer.run_whole(loads.requests))
@@ -162,7 +162,7 @@ def allowed_counts(vary: Mapping[str, Sequence[Any]], pool: str) -> list[int]:
     [1, 4]
     """
     field = f"pools.{pool}.count"
-    stated = list(vary.get(field, ()))
-    if any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in stated):
+    counts = list(vary.get(field, ()))
+    if any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in counts):
         raise SilicastError("expected whole numbers from 1", field=f"workload.search.vary.{field}")
-    return sorted(set(stated))
+    return sorted(set(counts))

@@ -45,11 +45,11 @@ def check_budget(fleet: Fleet, budget_w: float | None) -> None:
         raise SilicastError(
             "the power limit of a device is not known", field=FIELD, hint="state limits.power_w"
         )
-    one = fleet.gpus == 1
+    single = fleet.gpus == 1
     raise SilicastError(
-        f"{fleet.gpus} {'device' if one else 'devices'} may draw {most:,.0f} W, more than "
+        f"{fleet.gpus} {'device' if single else 'devices'} may draw {most:,.0f} W, more than "
         f"{budget_w:,.0f} W",
         field=FIELD,
-        hint=f"{'' if one else 'fewer devices, or '}limits.power_w of at most "
+        hint=f"{'' if single else 'fewer devices, or '}limits.power_w of at most "
         f"{budget_w / fleet.gpus:,.0f} W",
     )

@@ -64,7 +64,9 @@ class CollectiveAnswerer(Answerer):
         device = device_of(scenario)
         evidence = evidence_of(scenario, device)
         cluster = cluster_of(scenario, device)
-        engine, remark = chosen_engine(scenario) if scenario.engine is not None else (None, [])
+        engine, engine_warnings = (
+            chosen_engine(scenario) if scenario.engine is not None else (None, [])
+        )
         groups = groups_of(work)
         topology = topology_of_a_group(cluster, groups)
         if engine is not None:
@@ -97,7 +99,7 @@ class CollectiveAnswerer(Answerer):
         moved = work.bytes * _bus_factor(work.op, work.gpus) / 1e9
         bandwidth = Quantity(moved / latency.estimate, moved / latency.p95, moved / latency.p05)
         warnings = ignored(scenario, "model", "precision", "parallel", "host", "limits")
-        warnings += [*namesake_warnings(device), *remark, *result.warnings]
+        warnings += [*namesake_warnings(device), *engine_warnings, *result.warnings]
         warnings += _unused(scenario, result)
         if engine is not None:
             warnings += _elsewhere(scenario, engine, device)
@@ -153,10 +155,10 @@ def _calibrated(
 
 def _elsewhere(scenario: Scenario, engine: Engine, device: Device) -> list[str]:
     """Remarks that the engine, or one of its options, does not exist on the device."""
-    remark = options_elsewhere(scenario, engine, device)
+    remarks = options_elsewhere(scenario, engine, device)
     if not runs_on(device, engine.runs_on):
-        remark.append(ELSEWHERE.format(engine.name, device.name, listed(engine.runs_on), "it"))
-    return remark
+        remarks.append(ELSEWHERE.format(engine.name, device.name, listed(engine.runs_on), "it"))
+    return remarks
 
 
 def _unused(scenario: Scenario, result: CollectiveTimes) -> list[str]:
@@ -238,6 +240,6 @@ def _pipes(
     """What the time goes to, waiting for other groups last."""
     waited_s = sharing.extra_s if sharing is not None else 0.0
     waited = to_picoseconds(waited_s)
-    current = np.array([seconds - waited_s])
-    parts = pipe_parts(result.resource_s, current, np.ones(1), to_picoseconds(seconds) - waited)
+    busy_s = np.array([seconds - waited_s])
+    parts = pipe_parts(result.resource_s, busy_s, np.ones(1), to_picoseconds(seconds) - waited)
     return (*parts, Part(SHARED, waited, kind="pipe")) if waited else parts

@@ -71,11 +71,11 @@ def _going_on(sizes: list[int], last: int) -> list[int]:
     ratio = now / sizes[-2] if len(sizes) > 1 else 2.0
     if not ratio > 1.0:
         raise _wrong("sizes must grow")
-    items: list[int] = []
-    while round(now * ratio) < last and len(items) <= MOST:
+    further: list[int] = []
+    while round(now * ratio) < last and len(further) <= MOST:
         now = round(now * ratio)
-        items.append(now)
-    return [*items, last]
+        further.append(now)
+    return [*further, last]
 
 
 def _wrong(message: str) -> SilicastError:
@@ -112,7 +112,7 @@ def astra_points(
 
     joined, layer = read_network(network), read_system(system)
     aware = "aware" in backends_of(joined)
-    items = [
+    points = [
         AstraSimTime(
             size,
             whole_bytes(op, size, joined.npus),
@@ -121,7 +121,7 @@ def astra_points(
         )
         for size in sizes
     ]
-    return joined.npus, items
+    return joined.npus, points
 
 
 def without_launch(scenario: Mapping[str, Any]) -> dict[str, Any] | None:

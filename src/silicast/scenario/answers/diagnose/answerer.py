@@ -92,12 +92,12 @@ def measured_kernel(
 ) -> Measured:
     """What was measured, with its names resolved; see :func:`diagnose`."""
     op, board = kernel_case(kernel).op, find_any_device(device, folder)
-    stated = op.variant.config
+    pairs = op.variant.config
     op = replace(op, variant=replace(op.variant, config=()))
-    one = read_configuration(configuration) if configuration else None
-    if one is None and stated:
-        one = of_pairs(stated)
-    return Measured(op, one, board, tuple(measured_us))
+    used = read_configuration(configuration) if configuration else None
+    if used is None and pairs:
+        used = of_pairs(pairs)
+    return Measured(op, used, board, tuple(measured_us))
 
 
 def diagnose(
@@ -142,19 +142,19 @@ class DiagnoseAnswerer(Answerer):
         work = scenario.workload
         assert isinstance(work, DiagnoseWorkload)
         every = [_measured(scenario, work)]
-        every += [_measured(scenario, one) for one in work.beside]
+        every += [_measured(scenario, table) for table in work.beside]
         return _answer(scenario, every[0], group_errors(every)[0])
 
 
-def _measured(scenario: Scenario, one: DiagnoseWorkload | MeasuredTable) -> Measured:
-    device, given = scenario.raw.device, one.measured_us
+def _measured(scenario: Scenario, table: DiagnoseWorkload | MeasuredTable) -> Measured:
+    device, measured_us = scenario.raw.device, table.measured_us
     assert device is not None
-    values = given if isinstance(given, list) else [given]
-    return measured_kernel(one.kernel, device, values, folder=scenario.folder)
+    values = measured_us if isinstance(measured_us, list) else [measured_us]
+    return measured_kernel(table.kernel, device, values, folder=scenario.folder)
 
 
-def _answer(scenario: Scenario, one: Measured, error: GroupError | None) -> Answer:
-    result = diagnose_measured(one, error)
+def _answer(scenario: Scenario, measured: Measured, error: GroupError | None) -> Answer:
+    result = diagnose_measured(measured, error)
     bound = result.bound_us
     metrics = {"best_us": Quantity(result.measured_us, result.measured_us, result.measured_us)}
     metrics["gain_pct"] = Quantity(0.0, 0.0, 0.0)
@@ -166,28 +166,28 @@ def _answer(scenario: Scenario, one: Measured, error: GroupError | None) -> Answ
         metrics=metrics,
         bound={"best_us": bound},
         tier="cross-device",
-        domain=_domain(one),
+        domain=_domain(measured),
         warnings=[*ignored(scenario, *UNUSED), *result.warnings],
-        why=_why(scenario, one, result),
+        why=_why(scenario, measured, result),
     )
 
 
-def _domain(one: Measured) -> Domain:
-    return "in" if is_swept(one.op, one.device) else "near"
+def _domain(measured: Measured) -> Domain:
+    return "in" if is_swept(measured.op, measured.device) else "near"
 
 
-def _why(scenario: Scenario, one: Measured, result: Diagnosis) -> dict[str, Any]:
+def _why(scenario: Scenario, measured: Measured, result: Diagnosis) -> dict[str, Any]:
     data = diagnosis_data(result)
     why = {name: value for name, value in data.items() if name != "warnings"}
-    why["device"] = one.device.name
+    why["device"] = measured.device.name
     why["ran"] = why.pop("configuration")
     if result.faster is not None:
         why["configuration"] = result.faster.configuration.label
     model = scenario.raw.model
     if model is not None:
-        tokens = dict(one.op.dims).get("tokens", 1)
+        tokens = dict(measured.op.dims).get("tokens", 1)
         assert isinstance(tokens, int)
         why["model"] = gain_in_model(
-            model, one.device.name, tokens, saved_us(result), folder=scenario.folder
+            model, measured.device.name, tokens, saved_us(result), folder=scenario.folder
         )
     return why

@@ -159,8 +159,8 @@ def _devices(
     fits: list[PossiblePair] = []
     for device in devices:
         machine = Machine(device, engine, evidence=evidence_of(scenario, device))
-        items = fits_of(model, machine, mixes, work.context, work.users)
-        pair = PossiblePair.from_fits(items, work.context, work.users, work.least_tokens_per_s)
+        of_device = fits_of(model, machine, mixes, work.context, work.users)
+        pair = PossiblePair.from_fits(of_device, work.context, work.users, work.least_tokens_per_s)
         fits += [pair] if pair else []
     fits.sort(key=lambda fit: (not fit.is_wide, quickest_token_s(fit.widest)))
     pairs: list[FittingPair] = []
@@ -200,7 +200,7 @@ def _answer(
     size = best.memory.total / GB
     why.pop("none")
     memory, named = by_names(Quantity(size, size, size), best.memory.weights, best.deployment)
-    stated = best.deployment.model.assumed if scenario.raw.model is not None else ()
+    assumed = best.deployment.model.assumed if scenario.raw.model is not None else ()
     order = "parameters" if scenario.raw.device is not None else "tokens a second"
     domains: list[Domain] = [pair.domain for pair in pairs]
     return answer(
@@ -212,7 +212,7 @@ def _answer(
         bound={},
         tier="analytic",
         domain=next((name for name in ("out", "near") if name in domains), "in"),
-        warnings=[*ignored(scenario, *UNUSED), *stated, *named],
+        warnings=[*ignored(scenario, *UNUSED), *assumed, *named],
         why={
             **why,
             "order": f"{order}, formats below {WIDE_BITS:g} bits a weight behind others",

@@ -238,7 +238,7 @@ def pass_of(scenario: Scenario) -> RequestedPass:
 
 def _of_model(scenario: Scenario, work: GraphWorkload) -> RequestedPass:
     deployment, warnings = deployment_of(scenario, options=FRAMEWORK_OPTIONS)
-    framework, remark = framework_of(scenario, deployment.engine)
+    framework, framework_warnings = framework_of(scenario, deployment.engine)
     framework = replace(framework, autocast=_autocast(scenario, deployment))
     trains = work.mode == "training"
     if work.optimizer is not None and not trains:
@@ -255,7 +255,7 @@ def _of_model(scenario: Scenario, work: GraphWorkload) -> RequestedPass:
         )
     return RequestedPass(
         framework_pass,
-        [*remark, *warnings],
+        [*framework_warnings, *warnings],
         deployment.model.name,
         deployment.plan.gpus,
         deployment.precision.label,
@@ -333,12 +333,12 @@ def _by_runtime(
 
 def _autocast(scenario: Scenario, deployment: Deployment) -> str:
     """The format of products under automatic mixed precision; "" = none."""
-    stated = scenario.engine.options.get("autocast") if scenario.engine is not None else None
-    if stated is None:
+    autocast = scenario.engine.options.get("autocast") if scenario.engine is not None else None
+    if autocast is None:
         return ""
-    if stated not in AUTOCAST:
+    if autocast not in AUTOCAST:
         raise SilicastError(
-            f"expected one of {', '.join(AUTOCAST)}, found {stated!r:.40}",
+            f"expected one of {', '.join(AUTOCAST)}, found {autocast!r:.40}",
             field="engine.options.autocast",
         )
     if deployment.precision.hidden != "fp32":
@@ -347,7 +347,7 @@ def _autocast(scenario: Scenario, deployment: Deployment) -> str:
             field="engine.options.autocast",
             hint='weights = "fp32" in [precision], or leave autocast out',
         )
-    return str(stated)
+    return str(autocast)
 
 
 def _trained(
@@ -417,10 +417,10 @@ def _why(requested: RequestedPass) -> dict[str, Any]:
     names = ("weights", "gradients", "optimizer", "activations", "fragmentation", "framework")
     sizes = {name: getattr(memory, name) / GB for name in names}
     usable = machine.device.dram.capacity_bytes / GB
-    known = result.tier_seconds()
+    tier_s = result.tier_seconds()
     missing = 1.0 - coverage.time_share
-    modelled = coverage.time_share / max(sum(known.values()), 1e-30)
-    parts = (known, modelled), ({UNMODELLED: 1.0}, missing)
+    modelled = coverage.time_share / max(sum(tier_s.values()), 1e-30)
+    parts = (tier_s, modelled), ({UNMODELLED: 1.0}, missing)
     return {
         **why_tree(result.total.part),
         "uncertainty": uncertainty_of({"e2e_ms": result.total}),

@@ -112,22 +112,22 @@ def curve_of(
     """
     answered = [(value, item) for value, item in points if isinstance(item, Answer)]
     rule = _rule(scenario, name)
-    known = dict(answered)
+    answers = dict(answered)
     refused: dict[int, SilicastError] = {}
 
     def at(value: int) -> bool:
-        if value not in known:
+        if value not in answers:
             try:
-                known[value] = _answer(scenario, name, value)
+                answers[value] = _answer(scenario, name, value)
             except SilicastError as error:
                 refused[value] = error
                 return False
-        return fits(known[value])
+        return fits(answers[value])
 
     if not answered:
         return SizeCurve(name, tuple(points), None, unlimited=False)
     best = _largest(at, [value for value, _ in answered], rule)
-    largest = None if best is None else (best, known[best])
+    largest = None if best is None else (best, answers[best])
     top = rule.most if rule.most is not None else MAX_SIZE
     unlimited = best is not None and best + rule.step > top
     beyond = None if best is None else refused.get(best + rule.step)
@@ -143,12 +143,12 @@ def _largest(at: Callable[[int], bool], values: Sequence[int], rule: OpenSize) -
             return None
         good = rule.least
     bad = next((value for value in values if value > good and not at(value)), None)
-    known, most = _steps(good, rule), _steps(top if bad is None else bad - 1, rule)
+    good_steps, most = _steps(good, rule), _steps(top if bad is None else bad - 1, rule)
     steps = largest(
         lambda n: at(rule.least + (n - 1) * rule.step),
         most,
-        known=known,
-        guess=2 * known if bad is None else None,
+        known=good_steps,
+        guess=2 * good_steps if bad is None else None,
     )
     return rule.least + (steps - 1) * rule.step
 

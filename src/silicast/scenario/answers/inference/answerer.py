@@ -87,19 +87,19 @@ def figures_of(
         price_per_gpu_hour: None = not stated, and no cost.
     """
     devices, time_s = deployment.plan.gpus, static_batch.total.latency_s
-    what, units = ("output_token", sequences * output_len)
+    unit, units = ("output_token", sequences * output_len)
     if not deployment.model.causal and output_len == 1:
-        what, units = ("sequence", sequences)
-    metrics = dict(_rates(f"{what}s", units, time_s, devices))
+        unit, units = ("sequence", sequences)
+    metrics = dict(_rates(f"{unit}s", units, time_s, devices))
     energy = work_energy(
         deployment.machine, time_s, static_batch.kernels_j() / deployment.plan.pp, devices
     )
     if energy is not None:
         metrics["energy_j"], metrics["power_w"] = energy.energy_j, energy.power_w
-        metrics[f"energy_per_{what}_j"] = energy.energy_j.times(1.0 / units)
+        metrics[f"energy_per_{unit}_j"] = energy.energy_j.times(1.0 / units)
     if price_per_gpu_hour is not None:
-        rate = metrics[f"{what}s_per_s"]
-        metrics[f"cost_per_million_{what}s"] = cost_per_million(rate, devices, price_per_gpu_hour)
+        rate = metrics[f"{unit}s_per_s"]
+        metrics[f"cost_per_million_{unit}s"] = cost_per_million(rate, devices, price_per_gpu_hour)
     return metrics
 
 
@@ -115,10 +115,10 @@ def cost_per_million(
     return Quantity(whole / rate_per_s.estimate, whole / rate_per_s.p95, whole / rate_per_s.p05)
 
 
-def _rates(what: str, units: int, time_s: Quantity, devices: int) -> Iterator[tuple[str, Quantity]]:
+def _rates(name: str, units: int, time_s: Quantity, devices: int) -> Iterator[tuple[str, Quantity]]:
     rate = Quantity(units / time_s.estimate, units / time_s.p95, units / time_s.p05)
-    yield f"{what}_per_s", rate
-    yield f"{what}_per_s_per_gpu", rate.times(1.0 / devices)
+    yield f"{name}_per_s", rate
+    yield f"{name}_per_s_per_gpu", rate.times(1.0 / devices)
 
 
 def batch_room(
@@ -198,23 +198,23 @@ class InferenceAnswerer(Answerer):
         """
         table: dict[int, Answer | SilicastError] = {}
         groups: dict[Deployment, list[tuple[int, _ResolvedBatch]]] = {}
-        known: _Known = {}
+        deployments: _Known = {}
         for index, scenario in enumerate(scenarios):
             try:
                 if is_board(scenario.raw.device) or scenario.raw.speculative is not None:
                     table[index] = self.answer(scenario)
                     continue
-                one = _prepared(scenario, known)
+                resolved = _prepared(scenario, deployments)
             except SilicastError as error:
                 table[index] = error
                 continue
-            groups.setdefault(one.deployment, []).append((index, one))
+            groups.setdefault(resolved.deployment, []).append((index, resolved))
         for group in groups.values():
             for part in parts_of(group, _states_of):
-                steps = _steps_of([one for _, one in part])
-                for (index, one), each in zip(part, steps, strict=True):
+                steps = _steps_of([resolved for _, resolved in part])
+                for (index, resolved), each in zip(part, steps, strict=True):
                     try:
-                        table[index] = _answered(one, each)
+                        table[index] = _answered(resolved, each)
                     except SilicastError as error:
                         table[index] = error
         return [table[index] for index in range(len(scenarios))]
@@ -254,10 +254,10 @@ _Known = dict[tuple[bytes, str], tuple[Deployment, list[str]]]
 """Deployments of scenarios and their warnings, by all that those state beside workload and id."""
 
 
-def _prepared(scenario: Scenario, known: _Known | None = None) -> _ResolvedBatch:
+def _prepared(scenario: Scenario, deployments: _Known | None = None) -> _ResolvedBatch:
     work = scenario.workload
     assert isinstance(work, InferenceWorkload)
-    deployment, framework, warnings = batch_deployment(scenario, known)
+    deployment, framework, warnings = batch_deployment(scenario, deployments)
     lengths = lengths_of(work)
     check_generates(deployment.model, work)
     cached = cached_of(work, deployment.model, framework)
@@ -265,13 +265,18 @@ def _prepared(scenario: Scenario, known: _Known | None = None) -> _ResolvedBatch
     return _ResolvedBatch(scenario, work, deployment, framework, lengths, cached, warnings)
 
 
-def _answered(one: _ResolvedBatch, steps: _Steps | None = None) -> Answer:
+def _answered(resolved: _ResolvedBatch, steps: _Steps | None = None) -> Answer:
     """The answer; ``steps``: those of its batch, if they are known."""
-    deployment, lengths, warnings = one.deployment, one.lengths, list(one.warnings)
-    drafted, drafting = _drafted(one), None
+    deployment, lengths, warnings = resolved.deployment, resolved.lengths, list(resolved.warnings)
+    drafted, drafting = _drafted(resolved), None
     if drafted is None:
         static_batch = predict_static_batch(
-            deployment, lengths, one.work.output_len, one.framework, steps, one.cached
+            deployment,
+            lengths,
+            resolved.work.output_len,
+            resolved.framework,
+            steps,
+            resolved.cached,
         )
     else:
         batch, drafting, remarks = drafted
@@ -279,12 +284,14 @@ def _answered(one: _ResolvedBatch, steps: _Steps | None = None) -> Answer:
     near = any(steps.model.kernels_domain != "in" for steps in static_batch.steps)
     if near and deployment.device.structure is None:  # else its models say so
         warnings.append(not_measured(deployment.device))
-    bound_only = one.scenario.raw.tier == "bound"
+    bound_only = resolved.scenario.raw.tier == "bound"
     figures = {}
     if not bound_only:
-        cluster = one.scenario.raw.cluster
+        cluster = resolved.scenario.raw.cluster
         price = deployment.machine.links.price_per_gpu_hour if cluster else None
-        figures = figures_of(static_batch, deployment, len(lengths), one.work.output_len, price)
+        figures = figures_of(
+            static_batch, deployment, len(lengths), resolved.work.output_len, price
+        )
     group = sum(busiest_group(lengths, deployment.plan.attention_dp))
     step_tokens = deployment.policy.chunk_tokens
     stages = deployment.plan.pp
@@ -296,10 +303,10 @@ def _answered(one: _ResolvedBatch, steps: _Steps | None = None) -> Answer:
     reply = _answer(static_batch, deployment, warnings, figures, bound_only=bound_only)
     if 0 < step_tokens < group and not deployment.engine.memory.cuts_static_batches:
         reply.why["one_pass"] = {"tokens": group, "step_tokens": step_tokens}
-    held = [one.cached + length for length in lengths]
+    held = [resolved.cached + length for length in lengths]
     if drafted is not None:
         reply.why["speculation"] = drafted[0].why
-    if room := batch_room(deployment, held, one.work.output_len, one.framework, drafting):
+    if room := batch_room(deployment, held, resolved.work.output_len, resolved.framework, drafting):
         reply.why["room"] = room
     if deployment.model.moe is not None or deployment.plan.attention_dp > 1:
         from silicast.composition.passes.deployment import imbalance
@@ -309,19 +316,21 @@ def _answered(one: _ResolvedBatch, steps: _Steps | None = None) -> Answer:
     return reply
 
 
-def _drafted(one: _ResolvedBatch) -> tuple[DraftedBatch, Drafting, list[str]] | None:
+def _drafted(resolved: _ResolvedBatch) -> tuple[DraftedBatch, Drafting, list[str]] | None:
     """The batch with drafts, where the scenario asks for them, who drafts, and what was assumed.
 
     Raises:
         SilicastError: nothing is decoded, or what runs it drafts nothing.
     """
-    if one.scenario.raw.speculative is None:
+    if resolved.scenario.raw.speculative is None:
         return None
-    model, plan = one.deployment.model, one.deployment.plan
+    model, plan = resolved.deployment.model, resolved.deployment.plan
     problem, hint = "", "leave it out"
-    if one.framework is not None:
-        problem = f"{one.deployment.engine.name} runs the model's own code, which drafts nothing"
-    elif not model.causal or model.encoder is not None or one.work.output_len == 1:
+    if resolved.framework is not None:
+        problem = (
+            f"{resolved.deployment.engine.name} runs the model's own code, which drafts nothing"
+        )
+    elif not model.causal or model.encoder is not None or resolved.work.output_len == 1:
         problem, hint = "nothing is decoded", "leave it out, or state workload.output_len"
     if problem:
         raise unsupported(problem, "speculative", hint)
@@ -330,10 +339,12 @@ def _drafted(one: _ResolvedBatch) -> tuple[DraftedBatch, Drafting, list[str]] | 
     from silicast.scenario.resolving.speculation import drafting_of
     from silicast.serving.simulation.drafted_batch import predict_drafted_batch
 
-    drafting, remarks = drafting_of(one.scenario, one.deployment)
+    drafting, remarks = drafting_of(resolved.scenario, resolved.deployment)
     assert drafting is not None
-    lengths, output_len = one.lengths, one.work.output_len
-    batch = predict_drafted_batch(one.deployment, drafting, lengths, output_len, one.cached)
+    lengths, output_len = resolved.lengths, resolved.work.output_len
+    batch = predict_drafted_batch(
+        resolved.deployment, drafting, lengths, output_len, resolved.cached
+    )
     return batch, drafting, remarks
 
 
@@ -347,27 +358,27 @@ def parts_of(group: Sequence[Batch], size_of: Callable[[Batch], int]) -> Iterato
     part: list[Batch] = []
     size = 0
     for each in group:
-        current = size_of(each)
-        if part and size + current > MOST_LENGTHS:
+        lengths = size_of(each)
+        if part and size + lengths > MOST_LENGTHS:
             yield part
             part, size = [], 0
         part.append(each)
-        size += current
+        size += lengths
     if part:
         yield part
 
 
-def _states_of(each: tuple[int, _ResolvedBatch]) -> int:
-    return states_of(len(each[1].lengths), each[1].work.output_len)
+def _states_of(pair: tuple[int, _ResolvedBatch]) -> int:
+    return states_of(len(pair[1].lengths), pair[1].work.output_len)
 
 
 def _steps_of(part: Sequence[_ResolvedBatch]) -> Sequence[_Steps | None]:
     """The steps of batches of one deployment; None where each must find its own."""
     if len(part) == 1 or part[0].framework is not None:
         return [None] * len(part)
-    batches = [(one.lengths, one.work.output_len) for one in part]
+    batches = [(resolved.lengths, resolved.work.output_len) for resolved in part]
     try:
-        return steps_together(part[0].deployment, batches, [one.cached for one in part])
+        return steps_together(part[0].deployment, batches, [resolved.cached for resolved in part])
     except SilicastError:  # each says what is wrong
         return [None] * len(part)
 
@@ -406,7 +417,7 @@ def cached_of(
 
 
 def batch_deployment(
-    scenario: Scenario, known: _Known | None = None
+    scenario: Scenario, deployments: _Known | None = None
 ) -> tuple[Deployment, Framework | None, list[str]]:
     """What runs a static batch, how a framework runs the model's code if one does, and what was
     assumed.
@@ -414,22 +425,22 @@ def batch_deployment(
     Args:
         known: deployments of scenarios before it; that of this one is noted.
     """
-    known = {} if known is None else known
+    deployments = {} if deployments is None else deployments
     bare = msgspec.structs.replace(scenario.raw, speculative=None)
     alone = msgspec.structs.replace(bare, id=None, workload=None)
     key = msgspec.json.encode(alone), str(scenario.folder)
-    if key not in known:
+    if key not in deployments:
         plain = msgspec.structs.replace(scenario, raw=bare)
-        known[key] = deployment_of(plain, options=("attention",))
-    deployment, warnings = known[key]
+        deployments[key] = deployment_of(plain, options=("attention",))
+    deployment, warnings = deployments[key]
     if deployment.engine.kind != "framework":
         return deployment, None, list(warnings)
-    framework, remark = framework_of(scenario, deployment.engine)
+    framework, framework_warnings = framework_of(scenario, deployment.engine)
     work = scenario.workload
     assert isinstance(work, InferenceWorkload)
     if len(set(lengths_of(work))) > 1:
-        remark.append(f"{deployment.engine.name} pads all prompts to the longest")
-    return deployment, framework, [*remark, *warnings]
+        framework_warnings.append(f"{deployment.engine.name} pads all prompts to the longest")
+    return deployment, framework, [*framework_warnings, *warnings]
 
 
 def _too_long(model: ModelConfig, prompt: int, output: int) -> list[str]:
@@ -438,8 +449,8 @@ def _too_long(model: ModelConfig, prompt: int, output: int) -> list[str]:
     if not 0 < model.max_positions < prompt + out:
         return []
     longest = f"{model.name} is made for at most {model.max_positions}{' together' * bool(out)}"
-    remark = f"{prompt} tokens in and {out} out" if out else f"{prompt} tokens in"
-    return [f"{remark}: {longest}"]
+    tokens = f"{prompt} tokens in and {out} out" if out else f"{prompt} tokens in"
+    return [f"{tokens}: {longest}"]
 
 
 def _answer(

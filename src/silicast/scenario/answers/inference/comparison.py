@@ -303,9 +303,9 @@ def _order(candidate: Candidate, *, each: bool) -> tuple[int, float]:
 
 def _label(device: str, stated: Mapping[str, int], plan: Mapping[str, int], *, named: bool) -> str:
     """The device with what was found for it, and what was stated where plans are compared."""
-    current = {**stated} if named else {}
-    current |= {name: n for name, n in plan.items() if n != 1 and (named or name not in stated)}
-    return " ".join((device, *(f"{name}={degree}" for name, degree in current.items())))
+    degrees = {**stated} if named else {}
+    degrees |= {name: n for name, n in plan.items() if n != 1 and (named or name not in stated)}
+    return " ".join((device, *(f"{name}={degree}" for name, degree in degrees.items())))
 
 
 def _priced(candidate: Candidate, prices: PriceList | None) -> Candidate:
@@ -326,8 +326,8 @@ def _priced(candidate: Candidate, prices: PriceList | None) -> Candidate:
         metrics["cost_per_hour"] = Belief(
             *(n * price.per_hour for n in msgspec.structs.astuple(gpus))
         )
-    for what in ("output_tokens", "sequences"):
-        if (rate := metrics.get(f"{what}_per_s")) is not None:
+    for unit in ("output_tokens", "sequences"):
+        if (rate := metrics.get(f"{unit}_per_s")) is not None:
             cost = cost_per_million(rate, count, price.per_hour)
-            metrics[f"cost_per_million_{what}"] = Belief.from_quantity(cost)
+            metrics[f"cost_per_million_{unit}"] = Belief.from_quantity(cost)
     return replace(candidate, reply=msgspec.structs.replace(reply, metrics=metrics), price=price)

@@ -96,29 +96,29 @@ class KernelAnswerer(Answerer):
 
     def answer_many(self, scenarios: Sequence[Scenario]) -> list[Answer | SilicastError]:
         """All cases of a device in one vectorised call, which changes no answer."""
-        items: list[Answer | SilicastError | None] = [None] * len(scenarios)
+        replies: list[Answer | SilicastError | None] = [None] * len(scenarios)
         by_device: dict[tuple[Device, Evidence], list[tuple[int, _ResolvedKernel]]] = {}
         for i, scenario in enumerate(scenarios):
             try:
                 case = _prepare(scenario)
             except SilicastError as error:
-                items[i] = error
+                replies[i] = error
             else:
                 by_device.setdefault((case.device, case.evidence), []).append((i, case))
         for rows in by_device.values():
             answers = _answers([case for _, case in rows])
             for (i, _), each in zip(rows, answers, strict=True):
-                items[i] = each
+                replies[i] = each
         if len(scenarios) >= MANY:
             forget()
-        return [row for row in items if row is not None]
+        return [row for row in replies if row is not None]
 
 
 def _answers(cases: list[_ResolvedKernel]) -> list[Answer | SilicastError]:
     """Answers of cases of one device."""
     result = _times(cases)
-    remark = _idle_names(cases, result)
-    return [_guarded(*each) for each in zip(cases, result, remark, strict=True)]
+    notes = _idle_names(cases, result)
+    return [_guarded(*each) for each in zip(cases, result, notes, strict=True)]
 
 
 def _times(cases: list[_ResolvedKernel]) -> list[KernelTime | SilicastError]:
@@ -141,18 +141,18 @@ def _times(cases: list[_ResolvedKernel]) -> list[KernelTime | SilicastError]:
 
 
 def _idle_names(
-    cases: list[_ResolvedKernel], items: list[KernelTime | SilicastError]
+    cases: list[_ResolvedKernel], results: list[KernelTime | SilicastError]
 ) -> list[list[str]]:
     """Warnings of texts that change nothing about each case's time."""
     remarks: list[list[str]] = [[] for _ in cases]
     for name, field in STATED.items():
         requested = [i for i, case in enumerate(cases) if _is_asked(case.op, name)]
         plain = [_without(cases[i], name) for i in requested]
-        for i, other in zip(requested, _times(plain) if plain else (), strict=True):
-            time = items[i]
-            if isinstance(time, SilicastError) or isinstance(other, SilicastError):
+        for i, plain_time in zip(requested, _times(plain) if plain else (), strict=True):
+            time = results[i]
+            if isinstance(time, SilicastError) or isinstance(plain_time, SilicastError):
                 continue
-            if replace(time, op=other.op) == other:
+            if replace(time, op=plain_time.op) == plain_time:
                 text = getattr(cases[i].op.variant, name)
                 remarks[i].append(
                     f"{field} {shown(text)} changes nothing: no kernels of this op and these sizes "
@@ -172,9 +172,9 @@ def _is_asked(op: Op, name: str) -> bool:
 
 
 def _without(case: _ResolvedKernel, name: str) -> _ResolvedKernel:
-    current = case.op.variant
-    variant = replace(current, version="") if name == "version" else replace(current, kernel="")
-    return replace(case, op=replace(case.op, variant=variant))
+    variant = case.op.variant
+    without = replace(variant, version="") if name == "version" else replace(variant, kernel="")
+    return replace(case, op=replace(case.op, variant=without))
 
 
 def _guarded(
@@ -243,9 +243,9 @@ def _prepare(scenario: Scenario) -> _ResolvedKernel:
 def unmodelled_library(op: Op, device: Device) -> str:
     """The library that an op asks for, if it changes nothing about its time; else ""."""
     name = op.variant.library
-    known = library(name)
-    usual = op.family == "gemm" and device.vendor.casefold() in known.usual_on
-    apart = known.tells_apart(op.family, op.variant.dtype) and device.execution_model == "simt"
+    entry = library(name)
+    usual = op.family == "gemm" and device.vendor.casefold() in entry.usual_on
+    apart = entry.tells_apart(op.family, op.variant.dtype) and device.execution_model == "simt"
     return "" if not name or usual or apart or _was_learned(op, device) else name
 
 

@@ -173,9 +173,9 @@ def best_plan(
             recomputes,
         )
     )
-    remaining = None
+    resumed = None
     if told.resume is not None:
-        remaining = SearchFile.open(told.resume, search_inputs(scenario, requested))
+        resumed = SearchFile.open(told.resume, search_inputs(scenario, requested))
     deployment = rank.deployment
     usable = deployment.device.dram.capacity_bytes * deployment.engine.memory.usable_fraction
     bits = requested.overlap.gradient_bits
@@ -192,7 +192,7 @@ def best_plan(
         overlap=requested.overlap,
         done=told.searched,
         finalists=finalists,
-        kept=remaining,
+        kept=resumed,
     )
     return answer_of(scenario, _run(requested, match), more=_candidates(match)), match
 
@@ -211,11 +211,11 @@ def _recomputes(requested: PreparedTraining) -> tuple[Recompute, ...]:
 
 def _refuse_losses(work: TrainingWorkload) -> None:
     """Raises SilicastError where a search would leave out what a step has beside its passes."""
-    for name, stated in (
+    for name, is_stated in (
         ("task", work.task in ("dpo", "reward", "distillation")),
         ("lengths", work.lengths is not None),
     ):
-        if stated:
+        if is_stated:
             raise unsupported(
                 f"a search of plans does not have {name} of this kind",
                 f"workload.training.{name}",

@@ -366,15 +366,15 @@ class _PlanChoice:
         worst metric, with the same common causes. Of one that was not simulated only means are
         known, which are no worse than tails.
         """
-        known = _uncertain(best)
+        uncertain = _uncertain(best)
         fewer: dict[tuple[str, int], UncertainPoint] = {}
         for each in tried:
             if each.plan.gpus < best.plan.gpus and (ratios := self._ratios(each)):
-                fewer[each.plan.label, each.plan.gpus] = _with_errors_of(known, ratios)
+                fewer[each.plan.label, each.plan.gpus] = _with_errors_of(uncertain, ratios)
         for each in tried:
             for plan in with_fewer(each.plan):
                 if plan.gpus < best.plan.gpus and plan.excess:
-                    point = _with_errors_of(known, {plan.excess.metric: plan.excess.ratio})
+                    point = _with_errors_of(uncertain, {plan.excess.metric: plan.excess.ratio})
                     fewer.setdefault((plan.label, plan.gpus), point)
         if not fewer:
             return None
@@ -458,9 +458,9 @@ class _PlanChoice:
 
 def _is_of(error: SilicastError, field: str) -> bool:
     """Whether an error is of a field, or of one inside or around it."""
-    stated, named = field.split("."), error.field.split(".")
+    path, error_path = field.split("."), error.field.split(".")
     return bool(error.field) and all(
-        one == other for one, other in zip(stated, named, strict=False)
+        part == error_part for part, error_part in zip(path, error_path, strict=False)
     )
 
 
@@ -557,7 +557,7 @@ def _uncertain(tried: _JudgedPlan) -> UncertainPoint:
     return UncertainPoint(beliefs, shared)
 
 
-def _with_errors_of(known: UncertainPoint, ratios: Mapping[str, float]) -> UncertainPoint:
+def _with_errors_of(point: UncertainPoint, ratios: Mapping[str, float]) -> UncertainPoint:
     """What is believed of the worst of some ratios to limits: it is as uncertain as the metric of
     another plan, and has the same common causes.
 
@@ -566,11 +566,11 @@ def _with_errors_of(known: UncertainPoint, ratios: Mapping[str, float]) -> Uncer
     """
     name = max(ratios, key=ratios.__getitem__)
     latency = "tpot" if name == RATE else name.split("_")[0]
-    belief = known.beliefs.get(name) or known.beliefs[f"{latency}_mean_ms"]
+    belief = point.beliefs.get(name) or point.beliefs[f"{latency}_mean_ms"]
     ratio = ratios[name]
     spread = belief.estimate / belief.p05, belief.p95 / belief.estimate
     return UncertainPoint(
-        {OVER: Quantity(ratio, ratio / spread[0], ratio * spread[1])}, known.shared
+        {OVER: Quantity(ratio, ratio / spread[0], ratio * spread[1])}, point.shared
     )
 
 

@@ -62,18 +62,18 @@ def _bound_ms(
     fleet: Fleet, unless: Role, prefill: Sequence[tuple[int, int]], cached: np.ndarray[Any, Any]
 ) -> float:
     """Of a step, on the quickest pool that has not the role ``unless``."""
-    state, items = one_state(prefill, cached, -1), []
+    state, bounds_ms = one_state(prefill, cached, -1), []
     for pool in fleet.pools:
         if pool.spec.policy.one_pass:
             if prefill:
                 passes = pass_prices_of(pool.spec.prices)
                 step = passes.breakdown(len(prefill), prefill[0][1], 1.0).part("step")
-                items.append(step.bound_ps * 1e-9)
+                bounds_ms.append(step.bound_ps * 1e-9)
         elif pool.spec.role != unless:
             model = step_model(pool.deployment)
             step = Breakdown(model, model.steps(state), np.ones(1)).part("step")
-            items.append(step.bound_ps * 1e-9)
-    return min(items, default=0.0)
+            bounds_ms.append(step.bound_ps * 1e-9)
+    return min(bounds_ms, default=0.0)
 
 
 def pass_prices_of(prices: object) -> PassPrices:

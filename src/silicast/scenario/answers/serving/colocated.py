@@ -63,10 +63,10 @@ class Colocated:
         longest = max(int(each.input_tokens.max()) for each in self._requests)
         total = max(each.longest_tokens for each in self._requests)
         expected = Expected(longest, self._requests[0].concurrency, total)
-        self._shared, remark = shared_of(scenario, expected)
+        self._shared, assumptions = shared_of(scenario, expected)
         neighbours = self._shared.neighbours
         self.warnings = [
-            *remark,
+            *assumptions,
             "colocation: every pool serves the workload as stated, by a seed of its own",
             *dict.fromkeys(text for each in traffic for text in each.remarks),
         ]
@@ -149,21 +149,21 @@ class Colocated:
             named |= {name: float(np.quantile(values, at)) for name, at in QUANTILES.items()}
             for statistic, value in named.items():
                 name = f"{latency}_{statistic}_ms"
-                current = [reply.metrics[name] for reply in replies if name in reply.metrics]
-                low = min(each.p05 / each.estimate for each in current)
-                high = max(each.p95 / each.estimate for each in current)
+                quantities = [reply.metrics[name] for reply in replies if name in reply.metrics]
+                low = min(each.p05 / each.estimate for each in quantities)
+                high = max(each.p95 / each.estimate for each in quantities)
                 least = min(reply.bound.get(name, 0.0) for reply in replies)
                 bound[name] = least
                 table[name] = Quantity(
                     value, max(value * min(low, 1.0), min(least, value)), value * max(high, 1.0)
                 )
         for name in SUMS:
-            current = [reply.metrics[name] for reply in replies if name in reply.metrics]
-            if current:
+            quantities = [reply.metrics[name] for reply in replies if name in reply.metrics]
+            if quantities:
                 table[name] = Quantity(
-                    sum(each.estimate for each in current),
-                    sum(each.p05 for each in current),
-                    sum(each.p95 for each in current),
+                    sum(each.estimate for each in quantities),
+                    sum(each.p05 for each in quantities),
+                    sum(each.p95 for each in quantities),
                 )
         return table, bound
 

@@ -135,10 +135,10 @@ def launch_plan(scenario: Scenario, checkpoint: str = "") -> LaunchPlan:
 def _launch(pool: ReplicaPool, scenario: Scenario) -> PoolLaunch:
     deployment, spec = pool.deployment, pool.spec
     plan, limits, precision = deployment.plan, spec.limits, deployment.precision
-    stated = scenario.raw.engine
+    engine = scenario.raw.engine
     table = scenario.pools.get(pool.name)
     if table is not None and table.engine is not None:
-        stated = table.engine
+        engine = table.engine
     default = deployment.model.default_precision
     share = start_of(deployment, limits).share or deployment.engine.memory.usable_fraction
     return PoolLaunch(
@@ -159,7 +159,7 @@ def _launch(pool: ReplicaPool, scenario: Scenario) -> PoolLaunch:
         memory_fraction=round(float(share), 3),
         kv_dtype="" if precision.kv_cache == default.kv_cache else precision.kv_cache,
         recipe="" if precision.recipe == default.recipe else precision.recipe,
-        options=dict(stated.options) if isinstance(stated, EngineTable) else {},
+        options=dict(engine.options) if isinstance(engine, EngineTable) else {},
     )
 
 

@@ -56,12 +56,12 @@ class SweptLoads:
         >>> SweptLoads.parse("rate=0.5,1..3").values
         (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
         """
-        what, equals, words = (part.strip() for part in text.partition("="))
-        if what in FIELDS and not equals:
-            return SweptLoads(what, ())
-        if not equals or what not in FIELDS:
+        field, equals, words = (part.strip() for part in text.partition("="))
+        if field in FIELDS and not equals:
+            return SweptLoads(field, ())
+        if not equals or field not in FIELDS:
             raise _wrong(f"expected rate= or concurrency=, found {text[:60]!r}")
-        values = series(words, lambda text: _number(text, what), MOST, _wrong)
+        values = series(words, lambda text: _number(text, field), MOST, _wrong)
         if values != sorted(set(values)):
             raise _wrong(f"{words[:60]!r}: loads must grow", "from the smallest to the largest")
         if len(values) > MOST:
@@ -69,7 +69,7 @@ class SweptLoads:
                 f"{len(values)} loads, and at most {MOST} are swept",
                 "state the step, as rate=1,3..20, or a ratio, as 1,2,4..256",
             )
-        return SweptLoads(what, tuple(values))
+        return SweptLoads(field, tuple(values))
 
 
 @final

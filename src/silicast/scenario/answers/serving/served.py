@@ -412,10 +412,10 @@ def _stretch(metrics: Mapping[str, Belief], latency: str, limit: float, *, slow:
     """
     name = "tpot" if latency == "itl" else latency
     quantiles = [metrics[key] for q in QUANTILES if (key := f"{name}_{q}_ms") in metrics]
-    known = [belief for belief in quantiles if belief.p05 > 0.0]
-    if not known or limit <= 0.0:
+    positive = [belief for belief in quantiles if belief.p05 > 0.0]
+    if not positive or limit <= 0.0:
         return 1.0
-    nearest = min(known, key=lambda belief: abs(math.log(belief.estimate / limit)))
+    nearest = min(positive, key=lambda belief: abs(math.log(belief.estimate / limit)))
     return _end(nearest, high=slow) / nearest.estimate
 
 

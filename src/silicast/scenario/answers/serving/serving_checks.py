@@ -36,8 +36,8 @@ def check_pools(pools: Mapping[str, PoolTable], links: Mapping[str, PoolLinkTabl
     by_role: dict[str, list[str]] = {}
     for name, pool in pools.items():
         if pool.role and pool.role not in ROLES:
-            known = near(pool.role, tuple(ROLES))
-            raise unknown_name(f"unknown name {shown(pool.role)}", f"pools.{name}.role", known)
+            hint = near(pool.role, tuple(ROLES))
+            raise unknown_name(f"unknown name {shown(pool.role)}", f"pools.{name}.role", hint)
         require(
             pool.shares_with is None,
             "pools take devices by turns in workflows alone",
@@ -112,15 +112,15 @@ def check_arrival(w: ArrivalTable, field: str) -> None:
     if w.stages is not None and "stages" in allowed:  # in place of one rate
         needed, allowed = (), tuple(name for name in allowed if name in (*_STAGED, "cv"))
     for name in w.__struct_fields__[1:]:
-        given = getattr(w, name) is not None
+        is_stated = getattr(w, name) is not None
         require(
-            given or name not in needed,
+            is_stated or name not in needed,
             "is missing",
             f"{field}.{name}",
             f"arrival of kind {w.kind} needs it",
         )
         require(
-            not given or name in allowed,
+            not is_stated or name in allowed,
             f"is not part of arrival kind {w.kind}",
             f"{field}.{name}",
             f"{w.kind} takes {' or '.join(allowed)}",
@@ -160,15 +160,15 @@ def check_length(w: Length | None, field: str) -> None:
         return
     needed = _DISTRIBUTION[w.kind]
     for name in ("value", "mean", "std", "min", "max", "median", "sigma", "exponent", "values"):
-        given = getattr(w, name) is not None
+        is_stated = getattr(w, name) is not None
         require(
-            given or name not in needed,
+            is_stated or name not in needed,
             "is missing",
             f"{field}.{name}",
             f"a {w.kind} distribution needs {', '.join(needed)}",
         )
         require(
-            not given or name in (*needed, "min", "max"),
+            not is_stated or name in (*needed, "min", "max"),
             f"is not part of a {w.kind} distribution",
             f"{field}.{name}",
         )
@@ -179,8 +179,8 @@ def check_length(w: Length | None, field: str) -> None:
 def check_slo(w: SloTable | None, field: str) -> None:
     """Refuses an objective without a limit."""
     if w is not None:
-        given = [n for n in w.__struct_fields__ if n != "quantile" and getattr(w, n) is not None]
-        require(bool(given), "sets no limit", field, "ttft_ms, tpot_ms, itl_ms, e2e_ms, ...")
+        limits = [n for n in w.__struct_fields__ if n != "quantile" and getattr(w, n) is not None]
+        require(bool(limits), "sets no limit", field, "ttft_ms, tpot_ms, itl_ms, e2e_ms, ...")
 
 
 def check_serving(w: ServingWorkload, field: str) -> None:

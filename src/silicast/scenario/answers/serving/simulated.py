@@ -95,8 +95,8 @@ class Simulated:
         self._breakdowns: dict[Kind, Breakdown] = {}
         self._beside: dict[Kind, list[Prediction]] = {}
         for kind, pool in self._pools.items():
-            current = table[np.isin(table[:, 0], fleet.replicas_of(pool))]
-            if (mix := mix_of(current, kind, pool.spec.groups)) is not None:
+            steps = table[np.isin(table[:, 0], fleet.replicas_of(pool))]
+            if (mix := mix_of(steps, kind, pool.spec.groups)) is not None:
                 prices = pool.spec.prices
                 if pool.spec.policy.one_pass:
                     self._breakdowns[kind] = _passes(prices, mix)
@@ -250,8 +250,8 @@ class Simulated:
         ]
         beside = [p.part for each in self._beside.values() for p in each]
         for name in dict.fromkeys(part.name for part in beside):
-            current = [child for part in beside if part.name == name for child in part.children]
-            parts.append(Part.group(name, current))
+            children = [child for part in beside if part.name == name for child in part.children]
+            parts.append(Part.group(name, children))
         idle = to_picoseconds(span_ns * 1e-9) - sum(each.exposed_ps for each in parts)
         if idle > 0:
             parts.append(Part(IDLE, idle))

@@ -91,11 +91,11 @@ class SharedDevices:
         weighed = isinstance(self.law, Together)
         tenants = [
             Tenant(
-                one,
+                tenant_requests,
                 StepNeeds(step_model(each.fleet.entry.deployment)) if weighed else None,
                 each.cores,
             )
-            for one, each in zip(every, self.neighbours, strict=True)
+            for tenant_requests, each in zip(every, self.neighbours, strict=True)
         ]
         return Colocation(tenants, self.law).run()
 
@@ -149,35 +149,35 @@ def division_of(scenario: Scenario) -> tuple[Mapping[str, Deployed], DeviceDivis
     pools = pools_of(bare)
     device = _one_device(pools, table.mode)
     shares = _shares(table, list(pools))
-    stated = table.shares is not None
+    has_shares = table.shares is not None
     remarks = [f"{name}: {text}" for name, pool in pools.items() for text in pool.warnings]
     remarks.append(UNMEASURED.format(BASIS[table.mode]))
     parts: list[tuple[Device, float]]
-    known = sharing()
+    constants = sharing()
     law: Law | None = None
     if table.mode == "mig":
         profiles = chosen_profiles(device, shares)
-        parts, log_sd = [(isolated(device, each), 1.0) for each in profiles], known.mig.log_sd
+        parts, log_sd = [(isolated(device, each), 1.0) for each in profiles], constants.mig.log_sd
         if len({each.name for each in profiles} | {device.name}) > 1:
             chosen = zip(pools, profiles, strict=True)
             remarks.append(f"colocation: parts {', '.join(f'{n}: {p.name}' for n, p in chosen)}")
     elif table.mode == "mps":
-        if not runs_on(device, known.mps.on):
+        if not runs_on(device, constants.mps.on):
             raise unsupported(
-                f"{device.name} has no mps: it is on {listed(known.mps.on)}",
+                f"{device.name} has no mps: it is on {listed(constants.mps.on)}",
                 "colocation.mode",
                 "time_slice",
             )
         cores = [
-            max(round(share * device.cores), 1) if stated else device.cores for share in shares
+            max(round(share * device.cores), 1) if has_shares else device.cores for share in shares
         ]
         parts = [
             (fewer_cores(device, count, f"{count} SMs"), share)
             for count, share in zip(cores, shares, strict=True)
         ]
-        law, log_sd = Together(), known.mps.log_sd
+        law, log_sd = Together(), constants.mps.log_sd
     else:
-        parts, slices = [(device, share) for share in shares], known.time_slice
+        parts, slices = [(device, share) for share in shares], constants.time_slice
         weights = tuple(share * len(shares) / sum(shares) for share in shares)
         law = TimeSlicing(weights, slices.switch_s(device) * 1e9, slices.slice_us * 1e3)
         log_sd = slices.log_sd
@@ -248,11 +248,11 @@ def _one_device(pools: Mapping[str, Deployed], mode: str) -> Device:
 
 def _shares(table: ColocationTable, names: Sequence[str]) -> list[float]:
     """Of each pool, in their order; equal where none are stated."""
-    stated = table.shares
-    if stated is None:
+    stated_shares = table.shares
+    if stated_shares is None:
         return [1.0 / len(names)] * len(names)
-    if isinstance(stated, dict):
-        for name in stated:
+    if isinstance(stated_shares, dict):
+        for name in stated_shares:
             if name not in names:
                 raise unknown_name(
                     f"no pool {name[:80]!r}",
@@ -260,20 +260,20 @@ def _shares(table: ColocationTable, names: Sequence[str]) -> list[float]:
                     f"pools: {', '.join(names)}",
                 )
         for name in names:
-            if name not in stated:
+            if name not in stated_shares:
                 raise SilicastError("is missing", field=f"colocation.shares.{name}")
-        shares = [stated[name] for name in names]
+        shares = [stated_shares[name] for name in names]
     else:
-        shares = list(stated)
+        shares = list(stated_shares)
     if len(shares) != len(names):
         raise SilicastError(
             f"{len(shares)} shares for {len(names)} pools", field="colocation.shares"
         )
     if min(shares) <= 0.0 or sum(shares) > 1.0 + ROUNDING:
         nothing = [name for name, share in zip(names, shares, strict=True) if share <= 0.0]
-        what = f"the share of {nothing[0]} is" if nothing else "shares add up to"
+        subject = f"the share of {nothing[0]} is" if nothing else "shares add up to"
         raise SilicastError(
-            f"{what} {min(shares) if nothing else sum(shares):g}",
+            f"{subject} {min(shares) if nothing else sum(shares):g}",
             field="colocation.shares",
             hint="each above 0, together at most 1",
         )

@@ -80,20 +80,22 @@ def lost(scenario: Scenario, training_run: TrainingRun, step: Quantity) -> Lost:
     if failing is None and saving is None:
         return Lost(metrics, {"goodput": about})
     if saving is not None:
-        one = _checkpoint(saving, training_run)
-        failures, best = _with_checkpoints(failing, saving, one, training_run.rank.plan.gpus, step)
+        checkpoint = _checkpoint(saving, training_run)
+        failures, best = _with_checkpoints(
+            failing, saving, checkpoint, training_run.rank.plan.gpus, step
+        )
         stalls = failures.write_s
         metrics |= {
-            "checkpoint_gb": _known(one.size / 1e9),
+            "checkpoint_gb": _known(checkpoint.size / 1e9),
             "checkpoint_stall_s": _known(stalls),
             "step_time_with_checkpoints_s": _scaled(step, 1.0 + stalls / failures.interval_s),
         }
-        about |= {"checkpoint_write_s": one.write_s, "checkpoint_copy_s": one.copy_s}
-        stated = not best
+        about |= {"checkpoint_write_s": checkpoint.write_s, "checkpoint_copy_s": checkpoint.copy_s}
+        is_stated = not best
     else:
         assert failing is not None
         failures = _failures(failing, training_run.rank.plan.gpus)
-        stated = failing.checkpoint_interval_s is not None
+        is_stated = failing.checkpoint_interval_s is not None
     if failing is not None:
         failures = _elastic(failures, failing, training_run.rank.plan.dp)
         about["mtbf_hours"] = failures.mtbf_s / HOUR_S
@@ -111,7 +113,7 @@ def lost(scenario: Scenario, training_run: TrainingRun, step: Quantity) -> Lost:
     }
     about |= {
         "shares_of_time": failures.losses,
-        "checkpoint_interval": "stated" if stated else "the best",
+        "checkpoint_interval": "stated" if is_stated else "the best",
         **runs,
     }
     if failing is not None and saving is None and failures.write_s > 0.0:
@@ -144,7 +146,7 @@ def _checkpoint(saving: CheckpointTable, training_run: TrainingRun) -> Checkpoin
 def _with_checkpoints(
     failing: FailureTable | None,
     saving: CheckpointTable,
-    one: Checkpoint,
+    checkpoint: Checkpoint,
     gpus: int,
     step: Quantity,
 ) -> tuple[Failures, bool]:
@@ -160,12 +162,12 @@ def _with_checkpoints(
             hint="leave one of them out",
         )
     every = saving.interval_steps
-    stated = [
+    every_interval = [
         saving.interval_s,
         None if every is None else every * step.estimate,
         None if failing is None else failing.checkpoint_interval_s,
     ]
-    intervals = [each for each in stated if each is not None]
+    intervals = [each for each in every_interval if each is not None]
     if len(intervals) > 1 or not (intervals or failing is not None):
         raise SilicastError(
             "is stated more than once"
@@ -175,14 +177,16 @@ def _with_checkpoints(
             hint="one of interval_s, interval_steps, cluster.failures.checkpoint_interval_s",
         )
     if failing is None:
-        return Failures(math.inf, one.stall_s(intervals[0]), 0.0, intervals[0]), False
+        return Failures(math.inf, checkpoint.stall_s(intervals[0]), 0.0, intervals[0]), False
     mtbf_s = gpu_mtbf_s(failing) / gpus
-    least = one.stall_s(math.inf)
+    least = checkpoint.stall_s(math.inf)
     interval = (
-        intervals[0] if intervals else max(best_interval_s(least, mtbf_s), one.least_interval_s)
+        intervals[0]
+        if intervals
+        else max(best_interval_s(least, mtbf_s), checkpoint.least_interval_s)
     )
-    restart_s = failing.restart_s + one.lag_s
-    return Failures(mtbf_s, one.stall_s(interval), restart_s, interval), not intervals
+    restart_s = failing.restart_s + checkpoint.lag_s
+    return Failures(mtbf_s, checkpoint.stall_s(interval), restart_s, interval), not intervals
 
 
 def _elastic(failures: Failures, failing: FailureTable, replicas: int) -> Failures:
@@ -206,19 +210,15 @@ def _spread(slow: SlowTable) -> Dispersion:
     return Dispersion(0.0, slow.fraction, slow.slowdown)
 
 
-def _failures(stated: FailureTable, gpus: int) -> Failures:
-    if stated.checkpoint_interval_s is None and not stated.checkpoint_s:
+def _failures(table: FailureTable, gpus: int) -> Failures:
+    if table.checkpoint_interval_s is None and not table.checkpoint_s:
         raise SilicastError(
             "checkpoints that take no time have no best interval",
             field="cluster.failures.checkpoint_s",
             hint="state how long one holds up the run, or checkpoint_interval_s",
         )
     return Failures.of_gpus(
-        gpus,
-        gpu_mtbf_s(stated),
-        stated.checkpoint_s,
-        stated.restart_s,
-        stated.checkpoint_interval_s,
+        gpus, gpu_mtbf_s(table), table.checkpoint_s, table.restart_s, table.checkpoint_interval_s
     )
 
 

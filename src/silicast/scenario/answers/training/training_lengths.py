@@ -47,26 +47,26 @@ def reference_of(scenario: Scenario, work: TrainingWorkload, rank: Rank) -> Rank
     Raises:
         SilicastError: a reference where none belongs, or a teacher that is not named.
     """
-    stated = work.reference
+    reference = work.reference
     if work.task == "distillation":
-        if not isinstance(stated, str):
+        if not isinstance(reference, str):
             raise SilicastError(
                 "names no teacher", field="workload.reference", hint="the name of a model"
             )
     elif work.task != "dpo":
-        if stated not in (None, False):
+        if reference not in (None, False):
             raise SilicastError(
                 f"task {work.task} has no reference",
                 field="workload.reference",
                 hint='leave it out, or task "dpo" or "distillation"',
             )
         return None
-    if stated is False:
+    if reference is False:
         return None
-    if not isinstance(stated, str):
+    if not isinstance(reference, str):
         model = replace(rank.deployment.model, predicts=0)
         return replace(rank, deployment=replace(rank.deployment, model=model))
-    model = find_any_model(stated, scenario.folder, "workload.reference")
+    model = find_any_model(reference, scenario.folder, "workload.reference")
     return replace(rank, deployment=replace(rank.deployment, model=model))
 
 
@@ -155,13 +155,13 @@ def with_lengths(
     return changed, LengthsOfRun(rows, length, documents, row, micro)
 
 
-def _drawn(stated: Any, seed: int) -> Any:
+def _drawn(length: Any, seed: int) -> Any:
     random = stream(seed, INPUTS)
-    if isinstance(stated, int):
-        return lengths("fixed", DRAWN, {"value": stated}, random)
+    if isinstance(length, int):
+        return lengths("fixed", DRAWN, {"value": length}, random)
     numbers = {
         name: value
-        for name in stated.__struct_fields__
-        if name != "kind" and (value := getattr(stated, name)) is not None
+        for name in length.__struct_fields__
+        if name != "kind" and (value := getattr(length, name)) is not None
     }
-    return lengths(stated.kind, DRAWN, numbers, random)
+    return lengths(length.kind, DRAWN, numbers, random)

@@ -63,12 +63,12 @@ def counted_on_operations(rank: Rank) -> bool:
 def memory_of_one(training_step: TrainingStep, rank: Rank) -> RunMemory:
     """Of one device, counted on the operations that it runs."""
     memory, deployment = training_step.memory, rank.deployment
-    known = memory.weights + memory.gradients + memory.optimizer
+    exact = memory.weights + memory.gradients + memory.optimizer
     names = ("weights", "gradients", "optimizer", "activations", "fragmentation", "framework")
     parts = {name: getattr(memory, name) / 1e9 for name in names}
     usable = deployment.device.dram.capacity_bytes * deployment.engine.memory.usable_fraction
     return _memory(
-        known, memory.total - known, usable, parts, training_step.recompute, memory.peak_node
+        exact, memory.total - exact, usable, parts, training_step.recompute, memory.peak_node
     )
 
 
@@ -100,16 +100,16 @@ def memory_of_many(
     usable = deployment.device.dram.capacity_bytes * deployment.engine.memory.usable_fraction
     states = float((result.weights + result.gradients + result.optimizer)[most])
     where = f"pipeline rank {most}" if plan.pp > 1 else ""
-    remaining = _memory(
+    memory = _memory(
         states, float(result.total[most]) - states, usable, parts, rank.recompute, where
     )
     if rank.offload.any:
         host_gb = (
             int(result.host.max()) * min(deployment.machine.links.gpus_per_node, plan.gpus) / GB
         )
-        remaining = replace(remaining, host_gb=host_gb)
-    if not remaining.advice:
-        return replace(remaining, advice=_host_advice(rank, remaining.host_gb))
+        memory = replace(memory, host_gb=host_gb)
+    if not memory.advice:
+        return replace(memory, advice=_host_advice(rank, memory.host_gb))
     rules = _rules(rank, optimizer, gradient_bits, rank.recompute)
     ways = remedies(
         deployment.model, plan, rank.seq_len, rank.micro_batch, micro_batches, rules, usable
@@ -117,8 +117,8 @@ def memory_of_many(
     if not deployment.device.links.keys() & HOST_LINKS:
         ways = tuple(way for way in ways if not way.startswith(OFFLOAD))
     remark = f"it would fit with {' or '.join(ways)}" if ways else "no single change makes it fit"
-    remark = f"{remaining.advice[0]}; {remark}"
-    return replace(remaining, advice=(remark, *_host_advice(rank, remaining.host_gb)))
+    remark = f"{memory.advice[0]}; {remark}"
+    return replace(memory, advice=(remark, *_host_advice(rank, memory.host_gb)))
 
 
 def _host_advice(rank: Rank, needed_gb: float) -> tuple[str, ...]:
@@ -195,14 +195,14 @@ def _workspaces(deployment: Deployment) -> int:
 
 
 def _memory(
-    known: float,
+    exact: float,
     rough: float,
     usable: float,
     parts: Mapping[str, float],
     recompute: str,
     peak_at: str,
 ) -> RunMemory:
-    total = known + rough
+    total = exact + rough
     excess = max(total - usable, 0.0)
     advice: tuple[str, ...] = ()
     if excess:
@@ -211,17 +211,17 @@ def _memory(
     outside = parts[OF_A_PROCESS] * 1e9
     beyond = outside + parts[OF_THE_ALLOCATOR] * 1e9
     return RunMemory(
-        _around(known, rough, LOWEST, HIGHEST),
-        _around(known, rough - beyond, LEAST_ALLOCATED, MOST_ALLOCATED),
-        _around(known, rough - outside, LOWEST, HIGHEST),
+        _around(exact, rough, LOWEST, HIGHEST),
+        _around(exact, rough - beyond, LEAST_ALLOCATED, MOST_ALLOCATED),
+        _around(exact, rough - outside, LOWEST, HIGHEST),
         {**parts, "usable": usable / 1e9, "excess": excess / 1e9},
         advice,
         peak_at,
     )
 
 
-def _around(known: float, rough: float, low: float, high: float) -> Quantity:
+def _around(exact: float, rough: float, low: float, high: float) -> Quantity:
     """GB of bytes that are known and of bytes that are estimated."""
     return Quantity(
-        (known + rough) / 1e9, (known + low * rough) / 1e9, (known + high * rough) / 1e9
+        (exact + rough) / 1e9, (exact + low * rough) / 1e9, (exact + high * rough) / 1e9
     )

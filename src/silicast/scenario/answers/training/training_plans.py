@@ -46,10 +46,10 @@ def training_plan_of(
         )
     gpus = cluster.gpus if cluster is not None else None
     remarks: list[str] = []
-    current, context = 1, ""
+    ulysses_degree, context = 1, ""
     if p.sp is not True and p.sp > 1 and p.sp != p.tp:
-        current, context = p.sp, "all_to_all"
-    cp = p.cp * current
+        ulysses_degree, context = p.sp, "all_to_all"
+    cp = p.cp * ulysses_degree
     unit = p.tp * p.pp * cp
     dp = p.dp or max((gpus or unit) // unit, 1)
     zero = p.zero
@@ -131,27 +131,27 @@ def _virtual_stages(p: ParallelTable, layers: int, remarks: list[str]) -> int:
     Raises:
         SilicastError: an unknown schedule, another number than it needs, or none that divides.
     """
-    stated = p.virtual_stages or 1
+    virtual_stages = p.virtual_stages or 1
     if not p.schedule:
-        return stated
+        return virtual_stages
     from silicast.distributed.schedules.schedule import schedules
 
-    known = schedules().get(p.schedule)
-    if known is None:
+    schedule = schedules().get(p.schedule)
+    if schedule is None:
         raise unknown_name(
             f"unknown schedule {p.schedule!r:.40}", "parallel.schedule", ", ".join(schedules())
         )
-    if p.pp == 1 or stated == known.chunks:
-        return stated
-    if known.chunks is None:
+    if p.pp == 1 or virtual_stages == schedule.chunks:
+        return virtual_stages
+    if schedule.chunks is None:
         return p.virtual_stages or _most_chunks(p.schedule, p.pp, layers, remarks)
-    if stated > 1:
+    if virtual_stages > 1:
         raise SilicastError(
-            f"schedule {p.schedule} holds {known.chunks} chunks a rank, not {stated}",
+            f"schedule {p.schedule} holds {schedule.chunks} chunks a rank, not {virtual_stages}",
             field="parallel.virtual_stages",
             hint="leave it out",
         )
-    return known.chunks
+    return schedule.chunks
 
 
 def _most_chunks(schedule: str, stages: int, layers: int, remarks: list[str]) -> int:
@@ -182,17 +182,17 @@ def overlap_of(
         tensor=table.overlaps_tensor == "dense" and model.moe is None and plan.sequence_parallel,
         gradient_bits=table.gradient_bits,
     )
-    stated = work.overlap
+    overlap = work.overlap
     names = ("gradients", "weights", "transfers", "tensor", "experts", "shared")
-    if stated is None:
+    if overlap is None:
         return usual
-    if isinstance(stated, bool):
-        chosen = dict.fromkeys(names, stated)
-    elif isinstance(stated, list):
-        chosen = dict.fromkeys(names, False) | {_overlap(name): True for name in stated}
+    if isinstance(overlap, bool):
+        chosen = dict.fromkeys(names, overlap)
+    elif isinstance(overlap, list):
+        chosen = dict.fromkeys(names, False) | {_overlap(name): True for name in overlap}
     else:
         chosen = {name: getattr(usual, name) for name in names}
-        chosen |= {_overlap(name): value for name, value in stated.items()}
+        chosen |= {_overlap(name): value for name, value in overlap.items()}
     return Overlap(**chosen, gradient_bits=usual.gradient_bits)
 
 

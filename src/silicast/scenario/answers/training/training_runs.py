@@ -264,14 +264,14 @@ class PreparedTraining:
             chosen = self.recompute
             if chosen is None and not counted_on_operations(rank):
                 chosen = self._fitting(share)[0].recompute
-            one = predict_training_step(
+            step = predict_training_step(
                 rank.deployment, batch, self.optimizer, chosen, framework=rank.framework
             )
             return TrainingRun(
-                again(rank, one.recompute),
+                again(rank, step.recompute),
                 batch,
                 self.optimizer,
-                one,
+                step,
                 None,
                 self.overlap,
                 self.warnings,
@@ -279,14 +279,24 @@ class PreparedTraining:
             )
         rank, again_share = self._fitting(share)
         many = predict_step(rank, share, self.optimizer, self.overlap)
-        remark = self.warnings
+        warnings = self.warnings
         if 0.0 < again_share < 1.0:
-            remaining = predict_step(again(rank, "none"), share, self.optimizer, self.overlap)
-            many = mixed_step(remaining, many, again_share)
+            without_recompute = predict_step(
+                again(rank, "none"), share, self.optimizer, self.overlap
+            )
+            many = mixed_step(without_recompute, many, again_share)
             if self.recompute is None:
-                remark = (*remark, PARTLY.format(again_share))
+                warnings = (*warnings, PARTLY.format(again_share))
         return TrainingRun(
-            rank, batch, self.optimizer, None, many, self.overlap, remark, again_share, self.loading
+            rank,
+            batch,
+            self.optimizer,
+            None,
+            many,
+            self.overlap,
+            warnings,
+            again_share,
+            self.loading,
         )
 
     @property
@@ -295,11 +305,11 @@ class PreparedTraining:
         table, work = self.work.data_loading, self.work
         if table is None:
             return None
-        stated = [table.seconds_per_batch, table.tokens_per_s]
-        if stated.count(None) != 1:
+        rates = [table.seconds_per_batch, table.tokens_per_s]
+        if rates.count(None) != 1:
             raise SilicastError(
                 "states both seconds_per_batch and tokens_per_s"
-                if None not in stated
+                if None not in rates
                 else "states no rate",
                 field="workload.data_loading",
                 hint="one of seconds_per_batch, tokens_per_s",
@@ -318,14 +328,14 @@ class PreparedTraining:
         if self.recompute is not None:
             return again(self.rank, self.recompute), self.again_share
         usable = deployment.device.dram.capacity_bytes * deployment.engine.memory.usable_fraction
-        items = []
+        memories = []
         for each in (*LEAST_FIRST[:-1], *_modules(deployment), LEAST_FIRST[-1]):
             rank = again(self.rank, each)
-            items.append(rank_memory(rank, micro_batches, self.optimizer, bits))
-            if each != "full" and items[-1].total.max() <= usable:
+            memories.append(rank_memory(rank, micro_batches, self.optimizer, bits))
+            if each != "full" and memories[-1].total.max() <= usable:
                 return rank, 1.0
         layers = max(deployment.model.layers // plan.pp, 1)
-        return rank, min(least_share(items[0], items[-1], usable, layers), 1.0)
+        return rank, min(least_share(memories[0], memories[-1], usable, layers), 1.0)
 
 
 def _modules(deployment: Deployment) -> tuple[Recompute, ...]:
@@ -375,7 +385,7 @@ def prepared(scenario: Scenario, work: TrainingWorkload) -> PreparedTraining:
     warnings += of_plan + _checked(deployment, work)
     if scenario.raw.lora is not None and work.task not in WITH_ADAPTERS:
         warnings.append(UNUSED_ADAPTERS.format(work.task))
-    framework, remark = _framework(scenario, deployment)
+    framework, framework_warnings = _framework(scenario, deployment)
     accumulates = work.global_batch > work.micro_batch * plan.dp
     unfused = framework.attention == "math" and deployment.engine.training.dropout
     training = Training(dropout=unfused, accumulates=accumulates)
@@ -397,7 +407,7 @@ def prepared(scenario: Scenario, work: TrainingWorkload) -> PreparedTraining:
         work,
         update_rule(work.optimizer or DEFAULT_OPTIMIZER),
         overlap_of(work, deployment.engine, plan, deployment.model),
-        *_recompute(work, tuple(warnings + remark)),
+        *_recompute(work, tuple(warnings + framework_warnings)),
         of_plan=tuple(of_plan),
         reference=reference,
         lengths=lengths,
@@ -408,10 +418,10 @@ def _recompute(
     work: TrainingWorkload, warnings: tuple[str, ...]
 ) -> tuple[Recompute | None, tuple[str, ...], float]:
     """What runs again, the warnings, and the share of the layers that do."""
-    stated = work.recompute
-    every = every_layer(stated) if stated is not None else 1
-    whole = stated is not None and stated.startswith("full")
-    return ("full" if whole else stated), warnings, 1.0 / every
+    recompute = work.recompute
+    every = every_layer(recompute) if recompute is not None else 1
+    whole = recompute is not None and recompute.startswith("full")
+    return ("full" if whole else recompute), warnings, 1.0 / every
 
 
 def _capacity(
@@ -454,9 +464,9 @@ def _boards(scenario: Scenario, device: Device) -> Dispersion:
     waits for reach the limit first, in its products.
     """
     cluster = scenario.raw.cluster
-    stated = None if cluster is None else cluster.gpu_log_sd
-    if stated is not None:
-        return Dispersion(stated)
+    log_sd = None if cluster is None else cluster.gpu_log_sd
+    if log_sd is not None:
+        return Dispersion(log_sd)
     held = device.clocks.max_hz < device.clocks.built_max_hz
     return experience().gpus if limits(device) and not held else Dispersion(0.0)
 
@@ -480,17 +490,19 @@ def _framework(scenario: Scenario, deployment: Deployment) -> tuple[Framework, l
             ", ".join(get_args(AttentionCode)),
         )
     engine = deployment.engine
-    stated = str(options.get("attention_library", ""))
-    known = library_names().names
-    if stated and stated not in known:
+    library = str(options.get("attention_library", ""))
+    libraries = library_names().names
+    if library and library not in libraries:
         raise unknown_name(
-            f"unknown library {stated!r:.40}", "engine.options.attention_library", ", ".join(known)
+            f"unknown library {library!r:.40}",
+            "engine.options.attention_library",
+            ", ".join(libraries),
         )
     return Framework(
         engine.compiles,
         attention,
         fused_layers=engine.fused_layers,
-        attention_library=stated,
+        attention_library=library,
         fused_loss=engine.training.fused_loss,
         filled_results=engine.training.deterministic,
         further_passes=engine.training.further_passes,

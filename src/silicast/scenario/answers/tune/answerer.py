@@ -62,7 +62,7 @@ def plan_of(scenario: Scenario) -> TuningPlan:
     existing = None if work.existing is None else scenario.folder / work.existing
     named = engines()[0] if engine is None else engine.name
     device, model = device_of(scenario), model_of(scenario)
-    current = raw.precision or PrecisionTable()
+    precision = raw.precision or PrecisionTable()
     if work.kernel == "gemm":
         if work.routing is not None:
             raise SilicastError(
@@ -72,13 +72,13 @@ def plan_of(scenario: Scenario) -> TuningPlan:
             model,
             device,
             named,
-            dtype=current.recipe or BLOCK_SCALED,
+            dtype=precision.recipe or BLOCK_SCALED,
             tp=(raw.parallel.tp,),
             tokens=work.tokens,
             existing=existing,
         )
     return tune_experts(
-        model, device, named, dtype=current.experts or current.recipe or "",
+        model, device, named, dtype=precision.experts or precision.recipe or "",
         tp=(_experts_degree(raw.parallel),), ep=raw.parallel.ep, tokens=work.tokens,
         existing=existing, compiler=work.compiler, routing=work.routing,
     )  # fmt: skip
@@ -97,8 +97,8 @@ def _experts_degree(parallel: ParallelTable) -> int:
 def _times(files: Sequence[TunedFile]) -> dict[str, Quantity]:
     """Sums over files for each number of tokens."""
     sums: dict[str, list[float]] = {}
-    for one in files:
-        for each in one.entries:
+    for file in files:
+        for each in file.entries:
             total = sums.setdefault(f"tokens_{each.tokens}_us", [0.0, 0.0, 0.0])
             for index, value in enumerate((each.estimate_us, each.p05_us, each.p95_us)):
                 total[index] += value

@@ -127,10 +127,10 @@ class _Builder:
         count = work.requests or REQUESTS_PER_CLIENT * (self._arrival.concurrency or 0)
         with errors_at("workload"):
             refuse_too_many(self._graph, count)
-        items = ServingWorkload(
+        arrivals = ServingWorkload(
             self._arrival, *_no_lengths(self._arrival), requests=count or work.requests
         )
-        traffic = traffic_of(items, self._seed, scenario.folder, count=count or OPEN_REQUESTS)
+        traffic = traffic_of(arrivals, self._seed, scenario.folder, count=count or OPEN_REQUESTS)
         self._items, self._warnings = traffic.requests, [*traffic.remarks]
         self._jobs = expanded(self._graph, len(self._items), self._seed)
         self._division: DeviceDivision | None = None
@@ -257,10 +257,10 @@ class _Builder:
             return table.overhead_share
         if not self._learns:
             return 0.0
-        known, pool = workflow_constants().policy, self._scenario.pools.get(table.pool or "")
+        constants, pool = workflow_constants().policy, self._scenario.pools.get(table.pool or "")
         shared = pool is not None and pool.shares_with is not None and table.work in GENERATES
-        wakes = known.wake_share if shared else 0.0
-        return (1.0 + wakes) * (1.0 + known.between_share) - 1.0
+        wakes = constants.wake_share if shared else 0.0
+        return (1.0 + wakes) * (1.0 + constants.between_share) - 1.0
 
     @property
     def _learns(self) -> bool:
@@ -272,31 +272,31 @@ class _Builder:
         """Puts a stage of its own between stages whose pools a link joins: what the one makes moves
         to the other, one job after the other.
         """
-        known = workflow_constants().links
+        constants = workflow_constants().links
         for name, link in self._scenario.links.items():
             if link.source is None or link.target is None:
                 continue
             joined = [
-                (one, other)
-                for other, table in self._tables.items()
-                for one in table.after
-                if table.pool == link.target and self._tables[one].pool == link.source
+                (sender, receiver)
+                for receiver, table in self._tables.items()
+                for sender in table.after
+                if table.pool == link.target and self._tables[sender].pool == link.source
             ]
-            for one, other in joined:
-                work = self._works[one]
+            for sender, receiver in joined:
+                work = self._works[sender]
                 if not isinstance(work, NetworkPasses) or not work.result_bytes:
                     continue
                 rate, latency_s, kind = link_rate(link, work.machine.links, f"links.{name}")
                 seconds = work.result_bytes / rate + latency_s
-                stage, table = f"{one}_to_{other}", self._tables[other]
+                stage, table = f"{sender}_to_{receiver}", self._tables[receiver]
                 remark = f"{stage}: {work.result_bytes / 1e6:.3g} MB a job over {kind}"
                 self._works[stage] = TimedJobs(
-                    partial(_alike, seconds), 1, "analytic", known.log_sd, warnings=(remark,)
+                    partial(_alike, seconds), 1, "analytic", constants.log_sd, warnings=(remark,)
                 )
-                after = [stage if each == one else each for each in table.after]
-                self._tables[other] = msgspec.structs.replace(table, after=after)
+                after = [stage if each == sender else each for each in table.after]
+                self._tables[receiver] = msgspec.structs.replace(table, after=after)
                 self._tables[stage] = StageTable(
-                    after=[one], work="transfer", batch=self._tables[one].batch
+                    after=[sender], work="transfer", batch=self._tables[sender].batch
                 )
 
     def _idle(self) -> list[str]:

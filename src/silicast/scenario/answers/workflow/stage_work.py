@@ -201,8 +201,8 @@ def in_jobs(items: int, max_batch: int) -> tuple[int, int, int]:
     ((1, 50, 1), (1, 1, 64), (4, 25, 1))
     """
     copies = -(-items // max_batch)
-    each = -(-items // copies)
-    return copies, each, max(max_batch // each, 1)
+    job_items = -(-items // copies)
+    return copies, job_items, max(max_batch // job_items, 1)
 
 
 class StageWork(ABC):
@@ -244,23 +244,23 @@ def work_of(stage: StageContext) -> Work:
 
 def stated_times(stage: StageContext) -> TimedJobs:
     """The time that a stage states, one number or a distribution."""
-    stated, servers = stage.table.duration_ms, stage.table.servers or 0
-    if stated is None:
+    duration, servers = stage.table.duration_ms, stage.table.servers or 0
+    if duration is None:
         raise stage.error("is missing", "duration_ms", f"work {stage.table.work} needs it")
     if stage.table.steps is not None:
         raise stage.error("beside duration_ms", "steps", "one of the two; steps are of a training")
-    return TimedJobs(lambda count, random: drawn_lengths(stated, count, random) * 1e-3, servers)
+    return TimedJobs(lambda count, random: drawn_lengths(duration, count, random) * 1e-3, servers)
 
 
 def drawn_lengths(
-    stated: float | DistributionTable, count: int, random: np.random.Generator
+    length: float | DistributionTable, count: int, random: np.random.Generator
 ) -> F64:
     """So many numbers of a distribution, or one number so often."""
-    if not isinstance(stated, DistributionTable):
-        return np.full(count, float(stated))
+    if not isinstance(length, DistributionTable):
+        return np.full(count, float(length))
     numbers = {
         name: value
-        for name in stated.__struct_fields__
-        if name != "kind" and (value := getattr(stated, name)) is not None
+        for name in length.__struct_fields__
+        if name != "kind" and (value := getattr(length, name)) is not None
     }
-    return lengths(stated.kind, count, numbers, random).astype(np.float64)
+    return lengths(length.kind, count, numbers, random).astype(np.float64)

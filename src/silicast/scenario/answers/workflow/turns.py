@@ -46,9 +46,9 @@ def check_turns(pools: Sequence[StagePool], graph: WorkflowGraph, *, one_item: b
                 field,
                 "leave out workload.arrival (one item at a time), or pools of their own",
             )
-        for one in guest.stages:
-            for other in host.stages:
-                names = graph.stages[one].name, graph.stages[other].name
+        for guest_stage in guest.stages:
+            for host_stage in host.stages:
+                names = graph.stages[guest_stage].name, graph.stages[host_stage].name
                 if not (_follows(graph, *names) or _follows(graph, *reversed(names))):
                     raise SilicastError(
                         f"stages {names[0]} and {names[1]} do not wait for each other",

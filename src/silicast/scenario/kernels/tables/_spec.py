@@ -75,8 +75,8 @@ def guessed(case: Lowering, phase: str) -> str:
 
 def _phase_in(name: str) -> str:
     words = frozenset(re.split(r"[^a-z]+", name.casefold()))
-    items = [phase for phase, known in _WORDS.items() if known & words]
-    return items[0] if len(items) == 1 else ""
+    phases = [phase for phase, phase_words in _WORDS.items() if phase_words & words]
+    return phases[0] if len(phases) == 1 else ""
 
 
 Range = tuple[int, int]

@@ -135,8 +135,8 @@ def _widths(case: Lowering, names: Mapping[str, int]) -> dict[str, Dim]:
         mla = model.mla
         require(mla is not None, f"{model.name} has no latent attention", "model")
         assert mla is not None
-        current = {n: getattr(mla, n) for n in (*WIDTHS, "q_lora_rank")} | {"hidden": model.hidden}
-        table = {n: int(current[n] or 0) for n in names}
+        widths = {n: getattr(mla, n) for n in (*WIDTHS, "q_lora_rank")} | {"hidden": model.hidden}
+        table = {n: int(widths[n] or 0) for n in names}
     return table | {n: case.dims[n] for n in names if n in case.dims}
 
 

@@ -34,8 +34,8 @@ def _optimizer(case: Lowering) -> None:
     case.flags[kind] = True
     case.flags["assumed_shape"] = kind == "muon" and not shape
     if len(shape) == 1:  # square
-        (known,) = shape
-        case.dims["cols" if known == "rows" else "rows"] = case.dims[known]
+        (side,) = shape
+        case.dims["cols" if side == "rows" else "rows"] = case.dims[side]
 
 
 OPS: Mapping[str, OpSpec] = {

@@ -45,8 +45,8 @@ class Sia(SchedulingPolicy):
             goodput = view.jobs[job].rates[allocation] / least[job]
             if view.running.get(job, allocation) != allocation and view.left[job] < 1.0:
                 age, moves = view.age_s[job], view.restarts[job]
-                remaining = (age - moves * view.restart_s) / (age + view.restart_s)
-                goodput *= max(remaining, LEAST)
+                efficiency = (age - moves * view.restart_s) / (age + view.restart_s)
+                goodput *= max(efficiency, LEAST)
             return -math.pow(goodput, POWER)
 
         options = {job: list(spec.rates) for job, spec in view.jobs.items()}

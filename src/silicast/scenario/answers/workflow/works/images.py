@@ -217,8 +217,8 @@ def _passes(
         )
     machine, warnings = machine_of(stage.of_pool("graph"))
     copies, each, jobs = in_jobs(stage.table.items, stage.table.max_batch or 1)
-    known, fused = workflow_constants(), machine.engine.compiles
-    measured, board = known.diffusion, machine.device.structure is None and not machine.in_line
+    constants, fused = workflow_constants(), machine.engine.compiles
+    measured, board = constants.diffusion, machine.device.structure is None and not machine.in_line
     remarks = [*(f"{stage.name}: {text}" for text in warnings), remark]
     if board and not fused:
         host = replace(machine.host, factor=machine.host.factor * measured.host_factor)
@@ -241,7 +241,7 @@ def _passes(
         passes,
         jobs,
         copies,
-        log_sd=known.passes.log_sd_alone,
+        log_sd=constants.passes.log_sd_alone,
         gpus=gpus,
         more_power=measured.power if board else 1.0,
         warnings=tuple(remarks),

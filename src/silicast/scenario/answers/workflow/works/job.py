@@ -40,9 +40,9 @@ class SharedJob(StageWork):
         names = table.pools or list(stage.scenario.pools)
         unknown = [name for name in names if name not in stage.scenario.pools]
         if unknown or not names:
-            known = ", ".join(stage.scenario.pools) or "none is in pools"
+            hint = ", ".join(stage.scenario.pools) or "none is in pools"
             missing = repr(unknown[0]) if unknown else "any"
-            raise stage.error(f"no pool {missing:.80}", "pools", known)
+            raise stage.error(f"no pool {missing:.80}", "pools", hint)
         counts = table.gpus or [1]
         if len(set(counts)) < len(counts):
             raise stage.error("a count is there twice", "gpus", "each count once")

@@ -38,13 +38,13 @@ class Retrieve(StageWork):
             table.links,
             table.ef,
         )
-        known = workflow_constants().vector_search
+        constants = workflow_constants().vector_search
         host = host_of(stage.scenario) or Host()
-        seconds = index.seconds(table.threads, host.memory_gb_per_s, known) / host.factor
+        seconds = index.seconds(table.threads, host.memory_gb_per_s, constants) / host.factor
         return TimedJobs(
             lambda count, _: np.full(count, seconds),
             stage.table.servers or 0,
             "analytic",
-            known.log_sd,
+            constants.log_sd,
             warnings=(f"{stage.name}: no search of an index was measured: constants are judged",),
         )

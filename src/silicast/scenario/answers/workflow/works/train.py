@@ -47,9 +47,9 @@ class LearningStep:
         """Of its time: both parts are off by themselves, and a step that learns from rollouts by
         what trainers of such frameworks are off beyond that.
         """
-        step_s, known = self.run.step.seconds, workflow_constants().policy
-        errors = self.run.step.error.log_sd * step_s, known.loss_log_sd * self.loss_s
-        further = known.step_log_sd if self.loss_s else 0.0
+        step_s, constants = self.run.step.seconds, workflow_constants().policy
+        errors = self.run.step.error.log_sd * step_s, constants.loss_log_sd * self.loss_s
+        further = constants.step_log_sd if self.loss_s else 0.0
         return math.hypot(*errors, further * self.seconds) / self.seconds
 
 

@@ -51,16 +51,16 @@ class Transfer(StageWork):
             remark = f"the stated bytes, {size / GB:.3g} GB, move over {kind} at "
             remark += f"{rate / GB:.3g} GB/s"
         else:
-            known = workflow_constants().weight_sync
+            constants = workflow_constants().weight_sync
             share, whole = (
                 float(weight_bytes(deployment.model, plan, deployment.precision, policy=policy))
                 for plan, policy in ((deployment.plan, deployment.policy), (ALONE, AS_IT_IS))
             )
-            gathered_s = whole / (known.gather_gb_per_s * GB)
-            seconds, log_sd = max(share / rate, gathered_s) + latency_s, known.log_sd
+            gathered_s = whole / (constants.gather_gb_per_s * GB)
+            seconds, log_sd = max(share / rate, gathered_s) + latency_s, constants.log_sd
             remark = (
                 f"{whole / GB:.3g} GB of weights are gathered, re-sharded and loaded at "
-                f"{known.gather_gb_per_s:.3g} GB/s, as veRL and slime publish it; the "
+                f"{constants.gather_gb_per_s:.3g} GB/s, as veRL and slime publish it; the "
                 f"{share / GB:.3g} GB of a device of {target} move over {kind} meanwhile"
             )
         return TimedJobs(
