@@ -20,7 +20,7 @@ def front(values: F64) -> NDArray[np.bool_]:
     [True, True, False, False]
     """
     count, columns = values.shape
-    remaining = np.zeros(count, dtype=bool)
+    on_front = np.zeros(count, dtype=bool)
     # In this order no point beats one before it.
     order = np.lexsort((np.arange(count), *values.T[::-1]))
     result = np.empty((0, columns))
@@ -31,9 +31,9 @@ def front(values: F64) -> NDArray[np.bool_]:
         no_more = (block[:, None] <= block[None]).all(axis=2)
         # Only one that stands before it beats a point; np.triu keeps those.
         rows = rows[~np.triu(no_more, 1).any(axis=0)]
-        remaining[rows] = True
+        on_front[rows] = True
         result = np.vstack([result, values[rows]])
-    return remaining
+    return on_front
 
 
 def _beaten(points: F64, known: F64) -> NDArray[np.bool_]:
