@@ -38,9 +38,9 @@ def find_device(name: str) -> Device:
         return _catalog_device(names.get(name), names.canonical(name))
     if (design := _provided(name)) is not None:
         return design
-    current = device_index()  # files that the index does not hold: a user's own, or a new one
-    if name in current:
-        return current.get(name)
+    index = device_index()  # files that the index does not hold: a user's own, or a new one
+    if name in index:
+        return index.get(name)
     if (sized := _with_memory(name)) is not None:
         return sized
     names.canonical(name)  # raises, with the nearest names

@@ -130,17 +130,17 @@ def _prefixes(path: str) -> Iterator[str]:
 
 def _names(table: DeviceFile) -> Iterator[DeviceFault]:
     catalog = device_names()
-    current: dict[str, str] = {normalise(table.name): table.name}
+    name_by_key: dict[str, str] = {normalise(table.name): table.name}
     for index, alias in enumerate(table.aliases):
         field, key = f"aliases[{index}]", normalise(alias)
         if not key:
             yield DeviceFault(field, "a name", repr(alias))
-        elif key in current:
+        elif key in name_by_key:
             yield DeviceFault(
-                field, "a name that differs in letters or digits", f"{current[key]!r} again"
+                field, "a name that differs in letters or digits", f"{name_by_key[key]!r} again"
             )
-        current[key] = alias
-    for key, alias in current.items():
+        name_by_key[key] = alias
+    for key, alias in name_by_key.items():
         if key and key in catalog and catalog.canonical(key) != table.name:
             other = catalog.canonical(key)
             yield DeviceFault(

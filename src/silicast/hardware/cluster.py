@@ -375,11 +375,11 @@ def described_link(device: Device, kind: str, bytes_per_s: float, *, switched: b
     >>> described_link(find_device("L40S"), "mesh", 5e10, switched=True).mesh
     True
     """
-    current = device.links.get(kind)
-    if current is None:
+    own_link = device.links.get(kind)
+    if own_link is None:
         link = Link(kind, bytes_per_s, switched=switched)
         return meshed(link) if normalise(kind) in _MESHES else link
-    link = replace(current, bandwidth_bytes_per_s=bytes_per_s)
+    link = replace(own_link, bandwidth_bytes_per_s=bytes_per_s)
     return link if switched else replace(link, switched=False, multicast=False)
 
 

@@ -395,8 +395,8 @@ class Device:
 
         "nvlink", "xgmi", "ici", "neuronlink" or what else the device file has besides PCIe.
         """
-        current = [link for name, link in self.links.items() if name not in OPTIONAL_LINKS]
-        return current[0] if current else None
+        links = [link for name, link in self.links.items() if name not in OPTIONAL_LINKS]
+        return links[0] if links else None
 
     def rate_per_core(self, pipe: str, dtype: str) -> float:
         """Operations per clock and core of ``pipe`` in ``dtype``; 0 where it has no such mode."""

@@ -74,8 +74,8 @@ def host_of(cpu: str = "reference", factor: float | None = None) -> Host:
     known = hosts()
     if cpu in known:
         entry = known.get(cpu)
-        current = entry.factor if factor is None else factor
-        return Host(known.canonical(cpu), current, entry.memory_gb, entry.memory_gb_per_s)
+        host_factor = entry.factor if factor is None else factor
+        return Host(known.canonical(cpu), host_factor, entry.memory_gb, entry.memory_gb_per_s)
     return Host(cpu, 1.0 if factor is None else factor)
 
 
