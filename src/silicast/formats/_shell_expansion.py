@@ -47,17 +47,17 @@ class Expansion(abc.ABC):
         if len(word) == 1 and not word[0].quote and (spread := braced(word[0].text)):
             return [field for text in spread for field in self.fields((WordPiece(text),))]
         fields: list[str] = []
-        current: str | None = None
+        open_field: str | None = None
         for text, splits in self.pieces_of(word):
             parts = text if isinstance(text, list) else [text]
             if splits:
                 parts = " ".join(parts).split()
             for position, part in enumerate(parts):
-                if position and current is not None:
-                    fields.append(current)
-                    current = None
-                current = part if current is None else current + part
-        return fields if current is None else [*fields, current]
+                if position and open_field is not None:
+                    fields.append(open_field)
+                    open_field = None
+                open_field = part if open_field is None else open_field + part
+        return fields if open_field is None else [*fields, open_field]
 
     def pieces_of(self, word: Word) -> Iterator[tuple[str | list[str], bool]]:
         """Texts of a word, or the words of an array in it; whether the shell splits them."""

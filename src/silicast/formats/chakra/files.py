@@ -159,8 +159,8 @@ def _groups(folder: Path) -> dict[str, tuple[int, ...]]:
         SilicastError: it is no object of lists of ranks.
     """
     files = sorted(folder.glob("*comm_group*.json"))
-    current = folder / GROUPS
-    file = current if current in files else files[0] if files else None
+    usual_file = folder / GROUPS
+    file = usual_file if usual_file in files else files[0] if files else None
     if file is None:
         return {}
     return {name: _members(name, ranks, file) for name, ranks in json_object(file).items()}

@@ -182,10 +182,10 @@ def read_training_config(
         )
     _check_variables(variables, files)
     check_divides(scenario, tool.numbers, str(files[0].path))
-    remark = [f"read as a configuration of {tool.name}", *remarks]
+    remarks = [f"read as a configuration of {tool.name}", *remarks]
     if "device" not in scenario:
-        remark.append("device: not stated; name it")
-    return {"format": 1, "task": "training", **scenario}, remark
+        remarks.append("device: not stated; name it")
+    return {"format": 1, "task": "training", **scenario}, remarks
 
 
 def missing_of(scenario: Tree) -> tuple[str, str] | None:

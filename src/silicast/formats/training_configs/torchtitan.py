@@ -165,10 +165,10 @@ class Torchtitan(TrainingConfig):
         return _job(files) is not None or (len(files) == 1 and is_registry(files[0]))
 
     def read(self, files: Sequence[Source], stated: Stated) -> tuple[Tree, list[str]]:
-        remark: list[str] = []
+        remarks: list[str] = []
         job = _job(files)
         if job is None:
-            job = Fields(job_of(files[0], stated, remark), file=str(files[0].path), loose=True)
+            job = Fields(job_of(files[0], stated, remarks), file=str(files[0].path), loose=True)
         model, training = job.table("model"), job.table("training")
         recompute = job.table("activation_checkpoint")
         optimizer, compiled = job.table("optimizer"), job.table("compile")
@@ -177,7 +177,7 @@ class Torchtitan(TrainingConfig):
             known = ", ".join(" ".join(each) for each in MODELS)
             raise model.error(f"unknown model {key[0]!r} of flavour {key[1]!r}", "flavor", known)
         if key[0] == "deepseek_v3" and key[1] != "671B":
-            remark.append(f"model.flavor: {key[1]} is taken as {MODELS[key]}")
+            remarks.append(f"model.flavor: {key[1]} is taken as {MODELS[key]}")
         degrees = _Degrees(job)
         parallel, ranks, more = _parallel(degrees, stated.devices)
         local = training.count("local_batch_size", "batch_size", default=8)
@@ -185,14 +185,14 @@ class Torchtitan(TrainingConfig):
         whole = training.count("global_batch_size", default=0, least=-1)
         if whole < 1:
             whole = local * dp
-            remark.append(f"training.global_batch_size: {local} on each of {dp} data ranks")
+            remarks.append(f"training.global_batch_size: {local} on each of {dp} data ranks")
         slices = degrees.count("pipeline_parallel_microbatch_size", default=1)
         compiles = max(compiled.flag("enable"), training.flag("compile"))
         workload: Tree = {
             "seq_len": training.count("seq_len", default=2048),
             "global_batch": whole,
             "micro_batch": slices if pp > 1 else local,
-            "recompute": _recompute(recompute, remark),
+            "recompute": _recompute(recompute, remarks),
             "optimizer": optimizer.choice("name", OPTIMIZERS, "AdamW"),
             "overlap": {
                 "gradients": True,
@@ -210,10 +210,10 @@ class Torchtitan(TrainingConfig):
         if ranks:
             scenario["cluster"] = {"gpus": ranks}
         if training.text("dtype", default="float32") != "float32":
-            remark.append("training.dtype: weights without copies of 32 bits; those are counted")
+            remarks.append("training.dtype: weights without copies of 32 bits; those are counted")
         if training.flag("enable_cpu_offload"):
             scenario["workload"]["offload"] = {"optimizer": 1.0, "weights": 1.0}
-        return scenario, [*remark, *more, *effects_of("torchtitan").unused([job], scenario)]
+        return scenario, [*remarks, *more, *effects_of("torchtitan").unused([job], scenario)]
 
 
 def _job(files: Sequence[Source]) -> Fields | None:
@@ -261,8 +261,8 @@ def _parallel(degrees: _Degrees, devices: int) -> tuple[Tree, int, list[str]]:
     etp = degrees.count("expert_tensor_parallel_degree", default=tp if ep == 1 else 1)
     copies = degrees.count("data_parallel_replicate_degree", default=1)
     shard = degrees.count("data_parallel_shard_degree", default=-1, least=-1)
-    remaining = degrees.text("fsdp_reshard_after_forward", default="default")
-    zero = 3 if remaining == "always" or pp == 1 else 2
+    reshard = degrees.text("fsdp_reshard_after_forward", default="default")
+    zero = 3 if reshard == "always" or pp == 1 else 2
     others = tp * pp * cp * copies
     if shard < 1 and devices:  # all that the other degrees leave
         shard, left = divmod(devices, others)
