@@ -123,9 +123,9 @@ class Reader:
             return self.value(rule.stated, kind)
         if rule.values is None:
             return self._stated(rule, kind)
-        current = {bool: "bool", int: "int"}.get(type(rule.default), "text")
-        stated = str(self._stated(rule, current))
-        stated = stated.lower() if current == "bool" else stated
+        default_kind = {bool: "bool", int: "int"}.get(type(rule.default), "text")
+        stated = str(self._stated(rule, default_kind))
+        stated = stated.lower() if default_kind == "bool" else stated
         meant = rule.values.get(stated, rule.other)
         if meant is None:
             raise layers.not_modelled(rule.keys[0], stated, rule.values)

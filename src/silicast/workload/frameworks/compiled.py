@@ -56,12 +56,12 @@ def fused_graph(graph: Graph, *, epilogues: bool = False) -> Graph:
     """
     readers: dict[str, set[str]] = {}
     for block in graph.blocks:
-        current = {node.name for node in block.nodes}
-        current |= {value.name for node in block.nodes for value in node.writes}
+        own_names = {node.name for node in block.nodes}
+        own_names |= {value.name for node in block.nodes for value in node.writes}
         for node in block.nodes:
             # the inputs of a node that states its tensors keep memory alive, no more
             for name in [value.name for value in node.reads] or node.inputs:
-                if name not in current:
+                if name not in own_names:
                     readers.setdefault(name, set()).add(block.name)
     before: frozenset[str] = frozenset()
     renamed: dict[str, str] = {}
@@ -70,10 +70,11 @@ def fused_graph(graph: Graph, *, epilogues: bool = False) -> Graph:
         outside = frozenset(name for name, blocks_ in readers.items() if blocks_ - {block.name})
         fused = _Fused(block, outside, epilogues=epilogues)
         made = tuple(fused.nodes())
-        current = {node.name for node in made}
+        local_names = {node.name for node in made}
         nodes = [
             replace(
-                node, inputs=_unique(x if x in current else renamed.get(x, x) for x in node.inputs)
+                node,
+                inputs=_unique(x if x in local_names else renamed.get(x, x) for x in node.inputs),
             )
             if renamed.keys() & node.inputs
             else node
@@ -91,8 +92,8 @@ def _unique(names: Iterable[str]) -> tuple[str, ...]:
 
 def _unknown(nodes: Sequence[Node]) -> frozenset[str]:
     """Names among inputs that no node of a block has: of layers that run before it."""
-    current = {node.name for node in nodes}
-    return frozenset(name for node in nodes for name in node.inputs if name not in current)
+    local_names = {node.name for node in nodes}
+    return frozenset(name for node in nodes for name in node.inputs if name not in local_names)
 
 
 Reads = dict[tuple[str, int], TensorValue]
@@ -384,10 +385,10 @@ class _Fused:
             more = {self.writer[name] for name in node.inputs if name in self.writer} - numbers
             numbers |= more
             waiting.extend(more)
-        current = [
+        kernel_names = [
             self.all[self.kernels[n].members[-1]].name for n in sorted(numbers - {kernel.number})
         ]
-        remaining = [
+        outside_names = [
             self.renamed.get(name, name)
             for position in kernel.members
             for node in (self.all[position], *self._inside(self.all[position]))
@@ -396,7 +397,9 @@ class _Fused:
             if name not in self.writer and not (node.reads and name in self.names)
         ]
         inside = {self.all[position].name for position in kernel.members}
-        return tuple(name for name in _unique((*current, *remaining)) if name not in inside)
+        return tuple(
+            name for name in _unique((*kernel_names, *outside_names)) if name not in inside
+        )
 
     def _inside(self, node: Node) -> Iterable[Node]:
         """Nodes that are computed in a node instead of stored."""

@@ -93,11 +93,11 @@ class CudaAutocast:
         def convert(x: Any) -> Any:
             if not isinstance(x, torch.Tensor) or x.dtype not in eligible or x.dtype == wanted:
                 return x
-            remaining = isinstance(x, torch.nn.Parameter) and wanted == self.dtype
-            if remaining and id(x) in self._cast_weights:
+            is_cached = isinstance(x, torch.nn.Parameter) and wanted == self.dtype
+            if is_cached and id(x) in self._cast_weights:
                 return self._cast_weights[id(x)][1]
             cast = x.to(wanted)
-            if remaining:
+            if is_cached:
                 self._cast_weights[id(x)] = (x, cast)
             return cast
 

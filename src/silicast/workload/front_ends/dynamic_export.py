@@ -66,7 +66,7 @@ class ExportedOpen(OpenProgram):
         self.stated = self._bounds()
 
     def graph(self, sizes: Sizes) -> Graph:
-        values = {current: sizes[name] for current, name in self._symbols.items()}
+        values = {symbol: sizes[name] for symbol, name in self._symbols.items()}
         fixed = {name for name in self._places if name not in self._symbols.values()}
         for name in fixed:
             if sizes[name] != self._start[name]:
@@ -170,13 +170,13 @@ class ExportedOpen(OpenProgram):
 
     def _made(self) -> list[str]:
         """Sizes that the program makes of open ones, each of one of them."""
-        current = {symbol: sympy.Symbol(name) for symbol, name in self._symbols.items()}
+        plain_symbols = {symbol: sympy.Symbol(name) for symbol, name in self._symbols.items()}
         table: dict[str, None] = {}
         for node in self._program.graph.nodes:
             for value in tree_leaves(node.meta.get("val")):
                 for size in _shape(value):
                     if isinstance(size, torch.SymInt):
-                        text = _text(size.node.expr, current)
+                        text = _text(size.node.expr, plain_symbols)
                         table |= {text: None} if text else {}
         return sorted(table, key=len)
 

@@ -253,13 +253,11 @@ class _Runner(torch.fx.Interpreter):
     def _after_mark(self) -> None:
         self.casts = self._outer_casts.pop()
 
-    def _region(
-        self, _: Any, dtype: Any, enabled: bool, __: Any, module: Any, *remaining: Any
-    ) -> Any:
+    def _region(self, _: Any, dtype: Any, enabled: bool, __: Any, module: Any, *inputs: Any) -> Any:
         """A graph under autocast of its own."""
         before, self.casts = self.casts, CudaAutocast(_narrow(dtype) if enabled else None)
         try:
-            return self._inner(module, *remaining)
+            return self._inner(module, *inputs)
         finally:
             self.casts = before
 

@@ -99,8 +99,8 @@ class _OnnxReader:
         written_out = {
             each for node in self.source if node.op_type == "Constant" for each in node.output
         }
-        remaining = self.weights | (self.constants & written_out)
-        weights = sum(self.values[each].nbytes for each in remaining)
+        weight_names = self.weights | (self.constants & written_out)
+        weights = sum(self.values[each].nbytes for each in weight_names)
         blocks = (Block("forward", tuple(self.nodes)),)
         results = dict.fromkeys(x for each in self.outputs for x in self.makers.get(each, ()))
         return Graph(name, blocks, "inference", parameter_bytes=weights, results=tuple(results))

@@ -141,11 +141,11 @@ def _fix_inputs(graph: Any, given: Mapping[str, int]) -> None:
     for position, dim in positions.items():
         if position not in sizes:
             name, _, number = position.rpartition(".")
-            current = dim.dim_param or position
+            dim_name = dim.dim_param or position
             raise SilicastError(
-                f"dimension {number} ({current}) has no value",
+                f"dimension {number} ({dim_name}) has no value",
                 field=name,
-                hint=f'give {current} a size: {{"{current}": 8}}',
+                hint=f'give {dim_name} a size: {{"{dim_name}": 8}}',
             )
         dim.ClearField("dim_param")
         dim.dim_value = sizes[position]

@@ -157,19 +157,17 @@ class _Recurrence(torch.autograd.Function):
     def forward(ctx: Any, recorder: Recorder, kind: str, through: Any, *weights: Any) -> Any:
         width = weights[-1].shape[0] if len(weights) > 1 else weights[0].shape[1]
         out = through.new_empty(*through.shape[:2], width)
-        remaining = torch.empty_like(through)  # the states, and gates for the backward pass
-        recorder.record(
-            "silicast.recurrence", None, (through, *weights, kind), {}, (out, remaining)
-        )
-        ctx.save_for_backward(through, *weights, out, remaining)
+        states = torch.empty_like(through)  # the states, and gates for the backward pass
+        recorder.record("silicast.recurrence", None, (through, *weights, kind), {}, (out, states))
+        ctx.save_for_backward(through, *weights, out, states)
         ctx.recorder, ctx.kind = recorder, kind
         return out
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        through, *weights, out, remaining = ctx.saved_tensors
+        through, *weights, out, states = ctx.saved_tensors
         results = tuple(torch.empty_like(x) for x in (through, *weights))
-        operands = (through, *weights, out, remaining, gradient, len(weights) > 1, ctx.kind)
+        operands = (through, *weights, out, states, gradient, len(weights) > 1, ctx.kind)
         ctx.recorder.record("silicast.recurrence_backward", None, operands, {}, results)
         return None, None, *results
 
@@ -206,21 +204,18 @@ def _inline(run: Inner, *args: Any) -> Any:
     return run(*args[index:])
 
 
-def _recomputed(run: Inner, module: Any, *remaining: Any) -> Any:
+def _recomputed(run: Inner, module: Any, *inputs: Any) -> Any:
     """A checkpointed graph: it keeps its inputs, and runs again in the backward pass."""
     if not torch.is_grad_enabled():
-        return run(module, *remaining)
+        return run(module, *inputs)
     return torch.utils.checkpoint.checkpoint(
-        lambda *given: run(module, *given),
-        *remaining,
-        use_reentrant=False,
-        preserve_rng_state=False,
+        lambda *given: run(module, *given), *inputs, use_reentrant=False, preserve_rng_state=False
     )
 
 
-def _without_gradients(run: Inner, enabled: bool, module: Any, *remaining: Any) -> Any:
+def _without_gradients(run: Inner, enabled: bool, module: Any, *inputs: Any) -> Any:
     with torch.set_grad_enabled(enabled and torch.is_grad_enabled()):
-        return run(module, *remaining)
+        return run(module, *inputs)
 
 
 def _branches(run: Inner, _: Any, yes: Any, no: Any, operands: Any) -> Any:
@@ -237,17 +232,17 @@ def _loop(*_: Any) -> Any:
     )
 
 
-def _mapped(run: Inner, body: Any, slices: Any, remaining: Any) -> Any:
+def _mapped(run: Inner, body: Any, slices: Any, operands: Any) -> Any:
     """The body once for each slice along the first axis."""
-    made = [run(body, *(x[i] for x in slices), *remaining) for i in range(slices[0].shape[0])]
+    made = [run(body, *(x[i] for x in slices), *operands) for i in range(slices[0].shape[0])]
     return tree_map(lambda *parts: torch.stack(parts), *made)
 
 
-def _scanned(run: Inner, body: Any, state: Any, slices: Any, *remaining: Any) -> Any:
+def _scanned(run: Inner, body: Any, state: Any, slices: Any, *operands: Any) -> Any:
     """The body once for each slice, which passes its state on."""
     made = []
     for i in range(slices[0].shape[0]):
-        result = run(body, *state, *(x[i] for x in slices), *(remaining[0] if remaining else ()))
+        result = run(body, *state, *(x[i] for x in slices), *(operands[0] if operands else ()))
         state, out = result[: len(state)], result[len(state) :]
         made.append(out)
     return [*state, *(torch.stack(parts) for parts in zip(*made, strict=True))]

@@ -185,14 +185,14 @@ def _monomials(points: Sequence[Sizes], atoms: Sequence[str]) -> list[tuple[str,
         by_symbols.setdefault(symbols_of(atom), []).append(atom)
     choices: list[list[tuple[int, str]]] = []
     for group in by_symbols.values():
-        current = [
+        powers = [
             (power, _power(atom, power)) for power in range(1, MAX_POWER + 1) for atom in group
         ]
         for one, two in combinations(group, 2):
-            current += [
+            powers += [
                 (i + j, f"{_power(one, i)}*{_power(two, j)}") for i, j in product((1, 2), repeat=2)
             ]
-        choices.append([(0, ""), *current])
+        choices.append([(0, ""), *powers])
     combined = sorted(
         (
             (sum(degree for degree, _ in chosen), "*".join(text for _, text in chosen if text))
@@ -217,9 +217,9 @@ def _term(text: str, factor: int, divisor: int = 1) -> str:
     return f"{head}{text}" + (f"//{divisor}" if divisor != 1 else "")
 
 
-def _sum(terms: Sequence[str], remaining: int) -> str:
+def _sum(terms: Sequence[str], constant: int) -> str:
     text = " + ".join(terms).replace("+ -", "- ")
-    return text + (f" {'+' if remaining > 0 else '-'} {abs(remaining)}" if remaining else "")
+    return text + (f" {'+' if constant > 0 else '-'} {abs(constant)}" if constant else "")
 
 
 def require_open(name: str, value: int, least: int, most: int | None, step: int) -> None:

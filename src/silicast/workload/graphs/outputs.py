@@ -110,14 +110,14 @@ def with_tensors(nodes: Sequence[Node]) -> Iterator[Node]:
         loops = _loops_of(node)
         dtype = _format(node.op)
         bits = int(BITS.get(dtype, 16))
-        current = TensorValue((size * 8 // bits,), dtype, size, name=node.name)
+        output = TensorValue((size * 8 // bits,), dtype, size, name=node.name)
         reads = [made[name] for name in node.inputs if name in made and made[name].nbytes]
         given = _inputs(node) - len(reads) if loops else 0
-        reads += [replace(current, name=f"{node.name} {number}") for number in range(given)]
+        reads += [replace(output, name=f"{node.name} {number}") for number in range(given)]
         if not size:
             loops = ""
-        made[node.name] = current
-        yield replace(node, reads=tuple(reads), writes=(current,), loops=loops)
+        made[node.name] = output
+        yield replace(node, reads=tuple(reads), writes=(output,), loops=loops)
 
 
 def _loops_of(node: Node) -> Loops:

@@ -94,20 +94,20 @@ R = TypeVar("R", bound=LibraryRule)
 
 def first_rule(
     facts: RuleFacts,
-    current: Callable[[Library], Sequence[R]],
+    rules_of: Callable[[Library], Sequence[R]],
     by_name: Callable[[Library], Sequence[R]],
 ) -> tuple[str, R] | None:
     """The first rule that holds and the library that states it: among those by names of kernels,
     those of the named library and of the ones that it is like, and those of any.
     """
     anything, name = library(ANY), facts.library
-    rules: Sequence[R] = [*by_name(anything), *current(library(name)), *current(anything)]
+    rules: Sequence[R] = [*by_name(anything), *rules_of(library(name)), *rules_of(anything)]
     for _ in range(len(entries(FOLDER))):
         result = next((rule for rule in rules if rule.hold(facts)), None)
         if result is None or not result.like:
             return None if result is None else (name, result)
         name = result.like
-        rules = [*current(library(name)), *current(anything)]
+        rules = [*rules_of(library(name)), *rules_of(anything)]
     raise SilicastError(
         f"the libraries {facts.library!r} and {name!r} are like each other", field="like"
     )

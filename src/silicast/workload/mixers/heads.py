@@ -117,8 +117,8 @@ class Heads(Mixer):
 
     def cache_bytes(self, rank: Nodes, kind: LayerKind, tokens: int) -> int:
         """See :meth:`Mixer.cache_bytes`; of a window only what it sees is kept."""
-        remaining = min(tokens, kind.window) if kind.window else tokens
-        return remaining * self.token_bytes(rank, kind)
+        cached_tokens = min(tokens, kind.window) if kind.window else tokens
+        return cached_tokens * self.token_bytes(rank, kind)
 
     def token_bytes(self, rank: Nodes, kind: LayerKind) -> int:
         """See :meth:`Mixer.token_bytes`: a key and a value of each head; nothing where every token

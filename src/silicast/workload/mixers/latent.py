@@ -207,8 +207,8 @@ class SharedSelection(LatentMixer):
     def weights(self, model: ModelConfig, kind: LayerKind) -> list[Weight]:
         """See :meth:`Mixer.weights`: latent attention's, and the indexer's."""
         rank = latent_of(model).q_lora_rank
-        current = index_weights(model, rank) if self.indexed else []
-        return super().weights(model, kind) + current
+        indexer_weights = index_weights(model, rank) if self.indexed else []
+        return super().weights(model, kind) + indexer_weights
 
     def token_bytes(self, rank: Nodes, kind: LayerKind) -> int:
         """See :meth:`Mixer.token_bytes`: the latent and an index key, whole on every rank."""

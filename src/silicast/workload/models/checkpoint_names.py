@@ -91,8 +91,10 @@ def understood(name: str, canonical: Callable[[str], str | None]) -> Understood 
     while True:
         model = _known(remaining, canonical)
         if model is not None:
-            current = None if result is None else canonical(f"{model}-{result.own}")
-            return Understood(current, None) if current is not None else Understood(model, result)
+            model_of_format = None if result is None else canonical(f"{model}-{result.own}")
+            if model_of_format is not None:
+                return Understood(model_of_format, None)
+            return Understood(model, result)
         match = _end().search(remaining)
         if match is None:
             return None
@@ -101,12 +103,12 @@ def understood(name: str, canonical: Callable[[str], str | None]) -> Understood 
         remaining = remaining[: match.start()]
 
 
-def _known(remaining: str, canonical: Callable[[str], str | None]) -> str | None:
+def _known(name: str, canonical: Callable[[str], str | None]) -> str | None:
     """The model of a name, also without its publisher."""
-    result = canonical(remaining)
+    result = canonical(name)
     for word in _suffixes().before:
-        if result is None and remaining.startswith(f"{word}-"):
-            result = canonical(remaining.removeprefix(f"{word}-"))
+        if result is None and name.startswith(f"{word}-"):
+            result = canonical(name.removeprefix(f"{word}-"))
     return result
 
 

@@ -420,5 +420,5 @@ def _foreign(data: Mapping[str, Any], family: ModelFamily) -> SilicastError:
 
 def _named(error: SilicastError, data: Mapping[str, Any], file: str) -> SilicastError:
     """The same error with the configuration's own name of the field, and the file."""
-    current = [hf for hf, ours in HF_NAMES.items() if ours == error.field and hf in data]
-    return error.located(current[0] if current else "", error.file or file)
+    hf_names = [hf for hf, ours in HF_NAMES.items() if ours == error.field and hf in data]
+    return error.located(hf_names[0] if hf_names else "", error.file or file)

@@ -62,8 +62,8 @@ class ModelEntry(Strict, frozen=True):
 def model_index() -> NameIndex[ModelEntry]:
     """All names of models, those that are not modelled yet included."""
     entries = msgspec.json.decode(INDEX.read_bytes(), type=list[ModelEntry])
-    current = os.environ.get("SILICAST_CATALOG")
-    for path, table in _tables(Path(current) / "models") if current else ():
+    user_folder = os.environ.get("SILICAST_CATALOG")
+    for path, table in _tables(Path(user_folder) / "models") if user_folder else ():
         entries.append(ModelEntry(table.name or path.stem, table.aliases, str(path.resolve())))
     return NameIndex("model", {entry.name: (entry, entry.aliases) for entry in entries})
 

@@ -150,12 +150,12 @@ def _convolution(call: OperatorCall) -> Iterable[LaunchedKernel]:
 
 def _in_layout(op: Op, *images: TensorValue) -> Op:
     """Marked where images have their channels beside each other in memory."""
-    remaining = op.family == "conv2d" and any(value.channels_last for value in images)
-    return with_channels_last(op) if remaining else op
+    is_channels_last = op.family == "conv2d" and any(value.channels_last for value in images)
+    return with_channels_last(op) if is_channels_last else op
 
 
-def _window(remaining: tuple[Any, ...]) -> Window:
-    stride, padding, dilation, transposed, _, groups = remaining[:6]
+def _window(arguments: tuple[Any, ...]) -> Window:
+    stride, padding, dilation, transposed, _, groups = arguments[:6]
     return Window(tuple(stride), tuple(padding), tuple(dilation), groups, transposed)
 
 

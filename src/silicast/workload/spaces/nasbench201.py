@@ -84,8 +84,8 @@ class NasBench201(ArchitectureSpace):
         return total
 
     def graph(self, choices: Sequence[int], batch: int = 1) -> Graph:
-        current = np.array([choices], dtype=np.int64)
-        edges = [int(each) for each in (current * alive(current))[0]]
+        row = np.array([choices], dtype=np.int64)
+        edges = [int(each) for each in (row * alive(row))[0]]
         net, size = ImageNetwork(batch), SIDE
         last = net.convolution((), (3, WIDTHS[0]), size, 3)
         for stage, width in enumerate(WIDTHS):
