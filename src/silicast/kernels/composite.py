@@ -105,8 +105,8 @@ class Composite(Implementation):
         parts = timed(run, device)
         shares: dict[str, F64] = dict.fromkeys((x.name for x in work.parts), batch.filled(0.0))
         for part in parts:
-            current = part.total_s * c.get(f"{part.name}.efficiency", 1.0) * c["efficiency"]
-            shares[part.name] = shares[part.name] + current
+            part_s = part.total_s * c.get(f"{part.name}.efficiency", 1.0) * c["efficiency"]
+            shares[part.name] = shares[part.name] + part_s
         time = _sum(shares.values()) + c["module_s"]
         time = xp.maximum(time, self.host_floor_s(batch, c))
         if batch.variant.launch == "stream":

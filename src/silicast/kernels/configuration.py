@@ -95,12 +95,12 @@ class Configuration:
     def label(self) -> str:
         table = dict(self.values)
         tile = "x".join(str(table[n]) for n in ("tile_m", "tile_n", "tile_k") if n in table)
-        remaining = [
+        details = [
             f"{setting.label} {table[name]}"
             for name, setting in kinds()[self.kind].values.items()
             if setting.label
         ]
-        return " ".join((self.kind, tile, *remaining))
+        return " ".join((self.kind, tile, *details))
 
 
 def read_configuration(table: Mapping[str, Any], field: str = "configuration") -> Configuration:

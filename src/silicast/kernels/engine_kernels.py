@@ -110,10 +110,10 @@ class EngineKernels(Strict, frozen=True):
 
     def holds(self, family: str, what: str, architecture: str = "") -> bool:
         """Whether the engine's call of a family does ``what`` too, on an architecture."""
-        current: Sequence[str] = self.calls_on.get(architecture, {}).get(family, ())
+        calls: Sequence[str] = self.calls_on.get(architecture, {}).get(family, ())
         if family in self.chosen:
-            current = [call for each in self.chosen[family] for call in each.calls]
-        return what in self.calls.get(family, ()) or what in current
+            calls = [call for each in self.chosen[family] for call in each.calls]
+        return what in self.calls.get(family, ()) or what in calls
 
     def named(self, families: Iterable[str]) -> Iterator[tuple[str, str, str, Iterable[str]]]:
         """Every name in the tables: (path below ``kernels``, what it names, name, known ones)."""

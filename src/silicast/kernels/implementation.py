@@ -258,8 +258,8 @@ class Implementation(ABC):
     @final
     def analysed(self, batch: OpBatch, device: Device) -> Analysis:
         """What :meth:`times` follow from: the analysis at the device's clock."""
-        current, _ = with_format(device.in_state("boost"), batch.variant.dtype)
-        return in_blocks(batch, lambda block: self._analysed(block, current))
+        in_format, _ = with_format(device.in_state("boost"), batch.variant.dtype)
+        return in_blocks(batch, lambda block: self._analysed(block, in_format))
 
     @final
     def analysed_at(self, batch: OpBatch, devices: RowDevices) -> Analysis:

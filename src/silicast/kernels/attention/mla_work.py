@@ -120,8 +120,8 @@ class MlaWork(Struct, frozen=True):
 
     def bound(self, device: Device, pipe: str, math: str, cache: str) -> dict[str, F64]:
         """Resource -> seconds that it needs alone at its largest rate; the maximum is the bound."""
-        remaining = device.l2.capacity_bytes
-        outside = self.reads if cache == "cold" else xp.maximum(0.0, self.moved - remaining)
+        l2_bytes = device.l2.capacity_bytes
+        outside = self.reads if cache == "cold" else xp.maximum(0.0, self.moved - l2_bytes)
         inner = device.cores * device.clocks.max_hz * L2_BYTES_PER_CLOCK_AND_CORE
         return {
             "tensor": self.flops / device.bound_per_s(pipe, math),

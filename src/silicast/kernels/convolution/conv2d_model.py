@@ -404,9 +404,9 @@ def _with_memory(
     results = (f.elements_out * rates.c_bytes)[0]
     moved = images + results + (f.elements_filter * rates.b_bytes)[0]
     extra = np.zeros_like(moved) + np.asarray(between).reshape(-1)
-    remaining = 0.0 if setting.cold else stays_in_l2(setting.l2_bytes, moved + extra)
+    resident = 0.0 if setting.cold else stays_in_l2(setting.l2_bytes, moved + extra)
     missing = 1.0 - stays_in_l2(setting.l2_bytes, 0.5 * extra + moved)
-    outside = moved * (1.0 - remaining) + extra * missing
+    outside = moved * (1.0 - resident) + extra * missing
     memory = outside / setting.dram + (moved + extra - outside) / setting.l2
     high, low = np.maximum(busy, memory), np.minimum(busy, memory)
     # kernels of an algorithm in steps do not overlap with each other

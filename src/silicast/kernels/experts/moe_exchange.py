@@ -256,7 +256,7 @@ def analyse_exchange(
     compulsory = tokens * dims["hidden"] * remote.once * COMPULSORY_SHARE
     link = np.maximum(compulsory / fabric.link, 1.0 / device.clocks.max_hz)
     beyond = fabric.network_log_sd * result.exposed_network_s / time
-    current = np.sqrt(table["independent_log_sd"] ** 2 + doubt * doubt + beyond * beyond)
+    independent_log_sd = np.sqrt(table["independent_log_sd"] ** 2 + doubt * doubt + beyond * beyond)
     return Analysis(
         time_s=time,
         bound_s=link,
@@ -276,7 +276,7 @@ def analyse_exchange(
             "network_share": result.network_s / time,
             "ranks_of_node": local / fabric.per_node,
         },
-        independent_log_sd=current,
+        independent_log_sd=independent_log_sd,
     )
 
 
@@ -337,8 +337,8 @@ def exchange_time(
     copies, out = (remote.every, remote.out_every) if every else (remote.once, remote.out_once)
     tokens = batch.dims["tokens"]
     token_bytes = batch.dims["hidden"] * payload_bytes(batch.variant, phase)
-    current = constant("own_copies")
-    copies = copies + current + out * constant("forward_copies")
+    own_copies = constant("own_copies")
+    copies = copies + own_copies + out * constant("forward_copies")
     moved = tokens * copies * (token_bytes + constant("header_bytes"))
     rate = np.full_like(moved, fabric.link * constant("efficiency"))
     if every:  # a few warps serve each expert

@@ -301,9 +301,9 @@ def _chances(tile: ExpertTiles, tiles: TileChances) -> F64:
 def _columns(tiles: TileChances) -> Iterator[tuple[int, F64]]:
     """Probabilities of the columns that candidates have."""
     _, second, *others = tuned_sides()["n"]
-    narrow, *remaining = tiles.n
-    yield second, narrow + remaining[0]
-    yield from zip(others, remaining[1:], strict=True)
+    narrow, *wider = tiles.n
+    yield second, narrow + wider[0]
+    yield from zip(others, wider[1:], strict=True)
 
 
 def _overlapped(terms: tuple[F64, ...], loss: float) -> F64:

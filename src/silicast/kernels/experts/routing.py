@@ -226,21 +226,21 @@ def _power_law(
     weight = (-(-experts // ep)).astype(np.float64) / POINTS + np.zeros_like(positions)
     if level or (ep == 1).all():
         popularity = _quantile(positions, span, alpha)
-        current = popularity
+        busiest = popularity
     else:
         positions, scale = _places(experts, ep, alpha)
         both = _quantile(np.concatenate((even + np.zeros_like(positions), positions)), span, alpha)
-        popularity, current = both[:POINTS], both[POINTS:] * scale
+        popularity, busiest = both[:POINTS], both[POINTS:] * scale
     unit = assignments / (folded(popularity) * (1.0 / POINTS) * experts)
     rounded = np.minimum(np.floor(popularity * unit + 0.5), tokens)
     missing = assignments - folded(rounded) * (1.0 / POINTS) * experts
-    each = np.floor(current * unit + 0.5)
+    loads = np.floor(busiest * unit + 0.5)
     # what rounding lost goes to the most popular experts, one token each, over and over
     width = experts * (1.0 / POINTS)
     first = np.minimum(np.maximum(missing, 0.0), experts)
     rank = (1.0 - positions) * experts - 0.5 * width
-    each = each + np.minimum(np.maximum((first - rank) / width, 0.0), 1.0)
-    return ExpertLoads(np.minimum(np.maximum(each, 0.0), tokens), weight)
+    loads = loads + np.minimum(np.maximum((first - rank) / width, 0.0), 1.0)
+    return ExpertLoads(np.minimum(np.maximum(loads, 0.0), tokens), weight)
 
 
 def _quantile(positions: F64, span: F64, alpha: float) -> F64:

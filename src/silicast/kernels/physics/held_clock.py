@@ -66,7 +66,7 @@ def unlimited(position: int, rows: I64) -> F64:  # noqa: ARG001 - whatever the c
 
 
 def clock_share(
-    current: LimitedBoard,
+    budget: LimitedBoard,
     core_w: F64,
     memory_w: F64,
     longer: Longer = in_proportion,
@@ -80,11 +80,11 @@ def clock_share(
         longer: how the clock slows it.
         used: what it draws by the law of energy, which holds the limit too.
     """
-    left = current.limit_w - current.idle_w
+    left = budget.limit_w - budget.idle_w
     share = np.ones(len(core_w))
     over = np.flatnonzero((core_w + memory_w > left) | (used(0, np.arange(len(core_w))) > 1.0))
     if len(over):
-        law = _Law(current.floor, left, core_w[over], memory_w[over], over, longer, used)
+        law = _Law(budget.floor, left, core_w[over], memory_w[over], over, longer, used)
         share[over] = law.share()
     return share
 
@@ -192,17 +192,17 @@ class _Law:
 
 
 def clock_share_of_one(
-    current: LimitedBoard,
+    budget: LimitedBoard,
     core_w: float,
     memory_w: float,
     longer: Callable[[int], float],
     used: Callable[[int], float],
 ) -> float:
     """:func:`clock_share` of one piece of work, the same bits; numbers take a tenth of the time."""
-    left = current.limit_w - current.idle_w
+    left = budget.limit_w - budget.idle_w
     if not (core_w + memory_w > left or used(0) > 1.0):
         return 1.0
-    growth = _growths_listed(current.floor)
+    growth = _growths_listed(budget.floor)
     fast, beyond = 0, _LAST + 1
     while beyond - fast > 1:
         middle = (fast + beyond) // 2
@@ -225,7 +225,7 @@ def clock_share_of_one(
 
     def excess(share: float) -> float:
         weight = float(weight_of(fast, share))  # type: ignore[arg-type]
-        growth = float(growth_at(share, current.floor))  # type: ignore[arg-type]
+        growth = float(growth_at(share, budget.floor))  # type: ignore[arg-type]
         above = core_w * growth + memory_w - left * (before + weight * (after - before))
         return max(above, left * (most + weight * (least - most) - 1.0))
 
@@ -430,7 +430,7 @@ def held_share(
     if not isinstance(seconds, np.ndarray):
         return _held_share_of_one(analysis, batch, device, seconds, slowing, built)
     dtype, clock_hz = batch.variant.dtype, slowing.clock_hz
-    current = board(device, dtype, clock_hz)
+    budget = board(device, dtype, clock_hz)
     draw = drawn(analysis, dtype, device, seconds, clock_hz)
     used = unlimited
     if beyond_own(device):
@@ -447,12 +447,12 @@ def held_share(
             return watts[rows]
 
         used = Use(device, built, dynamic, built_w).used
-    elif xp.all_of(draw.core_w + draw.memory_w <= current.limit_w - current.idle_w):
+    elif xp.all_of(draw.core_w + draw.memory_w <= budget.limit_w - budget.idle_w):
         return xp.full_like(seconds, 1.0)
-    share = clock_share(current, draw.core_w, draw.memory_w, slowing.longer, used)
+    share = clock_share(budget, draw.core_w, draw.memory_w, slowing.longer, used)
     if device.power_state == "hot":
         return share
-    heat = seconds / (seconds + current.heat_s)
+    heat = seconds / (seconds + budget.heat_s)
     held_share: F64 = 1.0 - heat * (1.0 - share)
     return held_share
 
@@ -467,7 +467,7 @@ def _held_share_of_one(
 ) -> Any:
     """:func:`held_share` of a batch of numbers."""
     dtype, clock_hz, whole_s = batch.variant.dtype, slowing.clock_hz, cast("Any", seconds)
-    current = board(device, dtype, clock_hz)
+    budget = board(device, dtype, clock_hz)
     draw = drawn(analysis, dtype, device, whole_s, clock_hz)
 
     def dynamic(position: int, rows: I64) -> Any:  # noqa: ARG001 - there is one
@@ -483,11 +483,11 @@ def _held_share_of_one(
         return 0.0 if by_energy is None else float(by_energy(position, ONE_ROW))
 
     share = clock_share_of_one(
-        current, float(draw.core_w), float(draw.memory_w), slowing.longer_of_one, used
+        budget, float(draw.core_w), float(draw.memory_w), slowing.longer_of_one, used
     )
     if device.power_state == "hot":
         return share
-    heat = seconds / (seconds + current.heat_s)
+    heat = seconds / (seconds + budget.heat_s)
     return 1.0 - heat * (1.0 - share)
 
 

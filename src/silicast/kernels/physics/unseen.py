@@ -141,19 +141,19 @@ class Unseen:
         if self == SEEN:
             return dict(table)
         replaced = ("device", "family") if self.log_sd else ("device",)
-        current = {n: v for n, v in table.items() if n.partition(":")[0] not in replaced}
+        by_factor = {n: v for n, v in table.items() if n.partition(":")[0] not in replaced}
         of_board = [v for n, v in table.items() if n.partition(":")[0] == "device"]
-        current["device"] = self.device_log_sd if self.log_sd else math.hypot(*of_board)
-        current["device"] = max(current["device"], self.device_log_sd)
+        by_factor["device"] = self.device_log_sd if self.log_sd else math.hypot(*of_board)
+        by_factor["device"] = max(by_factor["device"], self.device_log_sd)
         borrowed = f"format:{family}"
-        if self.format_log_sd > current.get(borrowed, 0.0):
-            current[borrowed] = self.format_log_sd
-        return current
+        if self.format_log_sd > by_factor.get(borrowed, 0.0):
+            by_factor[borrowed] = self.format_log_sd
+        return by_factor
 
-    def independent_log_sd(self, current: F64, bound_s: F64, estimate_s: F64) -> F64:
+    def independent_log_sd(self, family_log_sd: F64, bound_s: F64, estimate_s: F64) -> F64:
         """Of each row, shape (n,); the family's own where its architecture was measured."""
         if self.log_sd == 0.0:
-            return current if self.widening == 1.0 else current * self.widening
+            return family_log_sd if self.widening == 1.0 else family_log_sd * self.widening
         near = xp.where(estimate_s > 0.0, bound_s / xp.maximum(estimate_s, 1e-30), 1.0)
         whole = self.log_sd * (1.0 - (1.0 - self.floor) * near)
         left = whole * whole - self.device_log_sd * self.device_log_sd

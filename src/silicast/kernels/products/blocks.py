@@ -122,7 +122,7 @@ def blocks_of(tiles: TileColumns, device: Device, recipe: Recipe) -> TileBlocks:
     step = (tiles.m * a_bytes + tiles.n * b_bytes) * tiles.k
     bulk = limits.instruction in ("wgmma", "umma")
     wide = np.full(len(tiles), bulk) & (tiles.m >= ROWS_OF_WGMMA)
-    remaining = tiles.stages if limits.buffers == "all" else tiles.stages - 1.0
+    buffers = tiles.stages if limits.buffers == "all" else tiles.stages - 1.0
     warp_m, warp_n = _warps(tiles)
     threads = limits.warp * tiles.warps
     accumulators = tiles.m * tiles.n / threads
@@ -132,7 +132,7 @@ def blocks_of(tiles: TileColumns, device: Device, recipe: Recipe) -> TileBlocks:
         DEPTH_OF_FRAGMENT_BYTES / 4.0 / limits.warp
     )
     registers = accumulators + np.where(wide, 0.0, fragments) + OTHER_REGISTERS
-    shared = np.maximum(step * np.maximum(remaining, 1.0), 0.0)
+    shared = np.maximum(step * np.maximum(buffers, 1.0), 0.0)
     held = np.minimum(np.ceil(registers / 8.0) * 8.0, float(limits.thread_registers))
     resident = np.minimum(
         np.floor(device.memory["smem"].capacity_bytes / (shared + limits.reserved_bytes + 1.0)),

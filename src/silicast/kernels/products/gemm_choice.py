@@ -115,10 +115,10 @@ def tile_probabilities(
     >>> rows[0] < rows[1]
     True
     """
-    shared, current = _weights(architecture, compute)
+    shared, tile_weights = _weights(architecture, compute)
     across = np.full_like(sizes[0], cores)
     logits = folded(shared * terms_of(*sizes, across, near))
-    logits = logits + folded(current * slopes_of(*sizes, across)[:, None, :])
+    logits = logits + folded(tile_weights * slopes_of(*sizes, across)[:, None, :])
     raised = exp_fixed(np.maximum(logits - logits.max(axis=0), _LEAST))
     tile_probabilities: F64 = raised / folded(raised)
     return tile_probabilities
@@ -172,7 +172,7 @@ def _weights(architecture: str, compute: str) -> tuple[F64, F64]:
     """The shared weights, shape (terms, 1, 1), and the tiles' own, (slopes, candidates, 1)."""
     table: Mapping[str, float] = load_physics(PHYSICS).constants(architecture)
     shared = np.array([table[name] for name in TERMS])
-    current = [
+    tile_weights = [
         [table[weight_name(compute, side, slope)] for side in amd_sides()] for slope in SLOPES
     ]
-    return shared[:, None, None], np.array(current)[:, :, None]
+    return shared[:, None, None], np.array(tile_weights)[:, :, None]

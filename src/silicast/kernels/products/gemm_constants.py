@@ -134,9 +134,9 @@ def constants_for(
     measured = "fp32.tensor_efficiency" in measured_constants(PHYSICS, architecture)
     if pipe != "fma" or recipe.name == "fp32" or not (measured or recipe.name == "fp64"):
         return selected(table, recipe, library, kernel)
-    current = selected(table, recipe, library, kernel)
+    own_constants = selected(table, recipe, library, kernel)
     constants = selected(table, RECIPES["fp32"], library)
-    constants |= {n: x for n, x in current.items() if n.startswith(("quantise_", "widen_"))}
+    constants |= {n: x for n, x in own_constants.items() if n.startswith(("quantise_", "widen_"))}
     if recipe.name == "fp64":
         prefix = "fp64_fma."
         constants |= {n.removeprefix(prefix): x for n, x in table.items() if n.startswith(prefix)}

@@ -297,14 +297,14 @@ def _memory(
     few = np.minimum(hit + groups, np.maximum(row_tiles, hit))
     touched = np.where(of_expert <= tiles.group, few, np.ceil(of_expert / tiles.group) * hit)
     touched = np.maximum(touched, hit)
-    remaining = step.l2_bytes * c["resident_share"]
-    fits = np.minimum(remaining / one, 1.0)
+    resident_bytes = step.l2_bytes * c["resident_share"]
+    fits = np.minimum(resident_bytes / one, 1.0)
     output_bytes = rows * product.columns * (BITS[recipe.output] / 8.0)
     operands = rows * product.depth * a_bytes
     resident = _resident(one * hit + operands + output_bytes, step.l2_bytes * c["kept_share"])
     weights = one * (hit * (1.0 - resident) + (touched - hit) * (1.0 - fits))
     window = np.minimum(tiles.group, row_tiles) * tiles.m * product.depth * a_bytes
-    again = 1.0 - np.minimum(remaining / window, 1.0)
+    again = 1.0 - np.minimum(resident_bytes / window, 1.0)
     operands = operands * (1.0 + (column_tiles - 1.0) * again * c["reread_share"])
     moved = weights + operands + output_bytes
     on_core = np.minimum(share, step.blocks.resident)
@@ -323,5 +323,5 @@ def _resident(footprint: F64, capacity: F64 | float) -> F64:
 
     Tuners time a configuration by calls one after the other on the same weights.
     """
-    remaining: F64 = np.clip((GONE - footprint / capacity) / (GONE - 1.0), 0.0, 1.0)
-    return remaining
+    resident_share: F64 = np.clip((GONE - footprint / capacity) / (GONE - 1.0), 0.0, 1.0)
+    return resident_share

@@ -163,7 +163,7 @@ def _missing(moved: F64, device: Device, c: Constants) -> F64:
     A cache that keeps the right bytes saves what it holds; one that evicts what comes next saves
     less, down to nothing (``thrash``).
     """
-    remaining = c["kept_share"] * device.l2.capacity_bytes
-    beyond = xp.maximum(1.0 - remaining / xp.maximum(moved, 1.0), 0.0)
+    kept_bytes = c["kept_share"] * device.l2.capacity_bytes
+    beyond = xp.maximum(1.0 - kept_bytes / xp.maximum(moved, 1.0), 0.0)
     missing: F64 = xp.minimum(beyond * c["thrash"], 1.0)
     return missing
