@@ -161,13 +161,13 @@ class Calibrator:
         before = times.independent_log_sd * times.independent_log_sd + shared
         if offset.rows <= FIRST_ROWS and offset.log_sd <= FIRST_SD:
             near = np.minimum(near, np.sqrt(before))  # so few rows do not make others less known
-        current = np.sqrt(weight * near * near + (1.0 - weight) * np.maximum(near * near, before))
+        log_sd = np.sqrt(weight * near * near + (1.0 - weight) * np.maximum(near * near, before))
         for row, repeat in _repeated(batch.arrays(), ready.repeats):
             noise = max(repeat.log_sd, NOISE_FLOOR)
-            trust = current[row] ** 2 / (current[row] ** 2 + noise**2 / repeat.rows)
+            trust = log_sd[row] ** 2 / (log_sd[row] ** 2 + noise**2 / repeat.rows)
             ratio[row] += trust * repeat.log_ratio
-            current[row] = max(NOISE_FLOOR, current[row] * math.sqrt(1.0 - trust))
-        return Change(ratio, current, weight)
+            log_sd[row] = max(NOISE_FLOOR, log_sd[row] * math.sqrt(1.0 - trust))
+        return Change(ratio, log_sd, weight)
 
     def times(
         self, times: KernelTimes, model: Implementation, batch: OpBatch, device: Device

@@ -246,8 +246,8 @@ def _widened(
     data: Interpolation, fitted: InterpolationFit, left: _Left, scatter: F64
 ) -> Interpolation:
     """With spreads of field and noise such that nine rows in ten that were left out lie inside."""
-    remark = np.sqrt(fitted.noise_log_sd**2 + fitted.field_log_sd**2 * (1.0 - left.near**2))
-    factor = float(np.quantile(np.abs(scatter) / remark, 0.9)) / Z90
+    log_sd = np.sqrt(fitted.noise_log_sd**2 + fitted.field_log_sd**2 * (1.0 - left.near**2))
+    factor = float(np.quantile(np.abs(scatter) / log_sd, 0.9)) / Z90
     return Interpolation(
         coordinates=data.coordinates,
         scales=data.scales,

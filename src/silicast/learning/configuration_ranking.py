@@ -209,8 +209,8 @@ def read_ranker(path: Path) -> Ranker:
     odds, time = (trees_of_tensors(bins, tensors_under(tensors, f"{part}/")) for part in PARTS)
     choice = None
     if CHOICE_EDGES in tensors:
-        current = bins_of(tensors[CHOICE_EDGES])
-        choice = trees_of_tensors(current, tensors_under(tensors, "choice/"))
+        choice_bins = bins_of(tensors[CHOICE_EDGES])
+        choice = trees_of_tensors(choice_bins, tensors_under(tensors, "choice/"))
     return Ranker(card, odds, time, choice)
 
 

@@ -148,10 +148,10 @@ class TreeSums:
         borders = np.concatenate(([0], np.cumsum(counts))).tolist()
         self._trees = [slice(first, last) for first, last in pairwise(borders)]
         for part, trees in zip(parts, self._trees, strict=True):
-            current = part.features.shape[1]
-            features[:current, trees] = part.features.T
-            thresholds[:current, trees] = part.thresholds.T
-            leaves[trees] = np.tile(part.leaves, 1 << (depth - current))
+            depth_of_part = part.features.shape[1]
+            features[:depth_of_part, trees] = part.features.T
+            thresholds[:depth_of_part, trees] = part.thresholds.T
+            leaves[trees] = np.tile(part.leaves, 1 << (depth - depth_of_part))
         self._depth, self._count = depth, sum(counts)
         # level by level, so that the answers of each are one run of memory
         self._features = features.reshape(-1)

@@ -51,14 +51,14 @@ _CHUNK = 2048
 
 def coordinates(names: Sequence[str], ragged: frozenset[str]) -> tuple[str, ...]:
     """Those of a family's features that kernels are neighbours by, and its time."""
-    items = [TIME]
+    coordinate_names = [TIME]
     for name in names:
         kind, _, suffix = name.partition(":")
-        current = kind == "x" and (suffix.endswith("share") or suffix == "padding")
+        is_share = kind == "x" and (suffix.endswith("share") or suffix == "padding")
         size = (kind == "size" and suffix not in ragged) or kind == "max"
-        if current or size or kind in ("share", "waves", "fill", "sequences") or kind in MARKS:
-            items.append(name)
-    return tuple(items)
+        if is_share or size or kind in ("share", "waves", "fill", "sequences") or kind in MARKS:
+            coordinate_names.append(name)
+    return tuple(coordinate_names)
 
 
 def placed(names: Sequence[str], kernels: Kernels) -> F64:
