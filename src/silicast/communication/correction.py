@@ -108,10 +108,12 @@ class CorrectedCurve:
         trained = self.trained
         left = [trained.scores.get(kind, trained.log_sd) for kind in (LONG, SHORT)]
         if not self.names_release and trained.blank_log_sd:
-            left = [OTHER_RELEASE * max(trained.blank_log_sd, each) for each in left]
+            left = [OTHER_RELEASE * max(trained.blank_log_sd, spread) for spread in left]
         least = LEAST_LOG_SD**2
-        current = [math.sqrt(max(each**2 - 2.0 * trained.shared_log_sd**2, least)) for each in left]
-        log_sd: F64 = np.array(current)[is_short(selection).astype(np.int64)]
+        by_length = [
+            math.sqrt(max(spread**2 - 2.0 * trained.shared_log_sd**2, least)) for spread in left
+        ]
+        log_sd: F64 = np.array(by_length)[is_short(selection).astype(np.int64)]
         return log_sd
 
 

@@ -43,9 +43,9 @@ def sections(constants: Constants) -> Sections:
     common = {name: value for name, value in constants.items() if "." not in name}
     sections: dict[str, dict[str, float]] = {"": common}
     for name, value in constants.items():
-        section, dot, current = name.partition(".")
+        section, dot, constant = name.partition(".")
         if dot:
-            sections.setdefault(section, dict(common))[current] = value
+            sections.setdefault(section, dict(common))[constant] = value
     return sections
 
 
@@ -62,8 +62,8 @@ def constants_of(physics: Physics, device: Device) -> Constants:
     """
     architecture = device.architecture
     constants = physics.constants(architecture)
-    current = physics.is_measured(architecture) or architecture in physics.fallback
-    if current or device.execution_model != "simt":
+    measured = physics.is_measured(architecture) or architecture in physics.fallback
+    if measured or device.execution_model != "simt":
         return constants
     scale = constants["reference_clock_hz"] / device.clocks.max_hz
     return {name: value * scale if waits(name) else value for name, value in constants.items()}

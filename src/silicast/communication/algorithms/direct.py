@@ -207,8 +207,8 @@ class Torus(CollectiveAlgorithm):
     ) -> AlgorithmTime:
         """The fastest protocol; steps are those of a ring along each dimension."""
         steps = PASSES[op] * sum(side - 1 for side in topology.torus)
-        traffic, remaining = self.traffic(op, size, topology), size * (1.0 / topology.gpus)
-        return quickest_protocol(constants, traffic, remaining, rate=topology.rate, steps=steps)
+        traffic, local_bytes = self.traffic(op, size, topology), size * (1.0 / topology.gpus)
+        return quickest_protocol(constants, traffic, local_bytes, rate=topology.rate, steps=steps)
 
 
 @register
