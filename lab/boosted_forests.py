@@ -40,11 +40,11 @@ def train_forest(columns: F64, target: F64, settings: Settings = Settings()) -> 
     left = target - common.of_bins(bins).astype(np.float64) * LEAF_SCALE
     region = regions(splits, bins)
     apart = replace(settings, trees=settings.own_trees, prior=OWN_PRIOR, rows=OWN_ROWS)
-    current = []
+    own_trees = []
     for number in range(len(splits) + 1):
         rows = np.flatnonzero(region == number)
-        current.append(grown(tables, bins[:, rows], left[rows], apart))
-    return Forest(common, splits, tuple(current))
+        own_trees.append(grown(tables, bins[:, rows], left[rows], apart))
+    return Forest(common, splits, tuple(own_trees))
 
 
 def train_quantile(

@@ -67,9 +67,9 @@ def single(rows: CollectiveRows) -> Mask:
 
 def kernels(*libraries: str, largest: int = (8 << 20) + 1) -> Callable[[CollectiveRows], Mask]:
     def select(rows: CollectiveRows) -> Mask:
-        current = np.isin(rows.library, libraries) & (rows.launch == "graph")
+        of_graph = np.isin(rows.library, libraries) & (rows.launch == "graph")
         routed = (rows.library == "vllm") & (rows.size > 2 << 20)
-        return current & (rows.size < largest) & (rows.version != "0.5.14") & ~routed
+        return of_graph & (rows.size < largest) & (rows.version != "0.5.14") & ~routed
 
     return select
 

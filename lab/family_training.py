@@ -117,7 +117,7 @@ def train_family(
     model: Implementation,
     parts: Sequence[MeasuredKernels],
     settings: Settings = Settings(),
-    remark: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> tuple[list[Trained], dict[str, Learned]]:
     """Corrections for every architecture and format of ``parts``.
 
@@ -137,7 +137,7 @@ def train_family(
             continue
         described.append(one[0])
         table[key] = one[1]
-        remark(f"{model.family} {key}: {one[0].scores}")
+        report(f"{model.family} {key}: {one[0].scores}")
     return described, table
 
 
@@ -215,7 +215,7 @@ def _other_release(
     fewer than two releases have rows enough.
     """
     medians: list[float] = []
-    remaining: list[F64] = []
+    deviations: list[F64] = []
     quick = replace(settings, trees=max(20, settings.trees // 2))
     for number in range(releases):
         mine = table.release == number
@@ -227,10 +227,10 @@ def _other_release(
         trees = train(some.columns, some.target, settings=quick)
         left = trees.evaluate(table.columns[:, here]) - table.target[here]
         medians.append(float(np.median(left)))
-        remaining.append((left - medians[-1]) / usual[here])
+        deviations.append((left - medians[-1]) / usual[here])
     if len(medians) < 2:
         return 0.0, 0.0
-    return float(np.sqrt(np.mean(np.square(medians)))), normal_sd(np.concatenate(remaining))
+    return float(np.sqrt(np.mean(np.square(medians)))), normal_sd(np.concatenate(deviations))
 
 
 def _table(

@@ -83,8 +83,8 @@ def held_out(chosen: Sequence[Series], *, decays: bool) -> fitting.F:
     items = []
     for model in sorted({model for model, _, _ in chosen}):
         others = [each for each in chosen if each[0] != model]
-        current = [each for each in chosen if each[0] == model]
-        items.append(errors(current, *fit(others, decays=decays)))
+        held = [each for each in chosen if each[0] == model]
+        items.append(errors(held, *fit(others, decays=decays)))
     return np.concatenate(items)
 
 

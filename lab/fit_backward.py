@@ -102,8 +102,8 @@ class AttentionBackward(Fitter[tuple[Parts, float]]):
     @staticmethod
     def _logs(parts: Sequence[MeasuredRows], body: Body) -> Any:
         def of(part: MeasuredRows) -> Constants:
-            current = body["architectures"].get(part.hardware.architecture, {})
-            return {**body["default"], **current}
+            own_constants = body["architectures"].get(part.hardware.architecture, {})
+            return {**body["default"], **own_constants}
 
         return np.concatenate([fitting.log_ratio(part, of(part)) for part in parts])
 

@@ -103,11 +103,11 @@ def _first(tables: list[UserTable]) -> list[UserTable]:
     return [table for table in tables if find_device(table.device).name in devices]
 
 
-def _priors(current: list[UserTable], constants: Constants) -> Constants:
+def _priors(tables: list[UserTable], constants: Constants) -> Constants:
     """Means and spreads over the fits of all tables."""
     fits: list[tuple[float, InterpolationFit]] = []
     physics = fitting.physics(fitting.card("", [], ""), constants)
-    for table in current:
+    for table in tables:
         given = table.drawn()
         given = np.sort(given[~table.held_out[given]][:ROWS])
         # constants of calibrations are replaced inside, as the context forgets what is outside

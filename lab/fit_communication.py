@@ -61,12 +61,12 @@ def predict(rows: CollectiveRows, constants: Callable[[Device], Mapping[str, flo
     time = np.zeros(len(rows))
     for call, index in rows.calls():
         topology = call.topology
-        current = sections(constants(topology.device))
+        constants_by_algorithm = sections(constants(topology.device))
         time[index] = select(
             call.op,
             rows.size[index],
             topology,
-            current,
+            constants_by_algorithm,
             call.library,
             call.launch,
             call.dtype,
@@ -310,8 +310,8 @@ def write_devices(rows: CollectiveRows, tables: Tables, old: Constants) -> None:
     for architecture, devices in FITTED.items():
         for device in devices if architecture in SISTERS else ():
             left = rows.take(rows.device != device)
-            current = fit_all(left, old, among=[architecture])
-            table = table_of({**tables, **current}, old)
+            without_device = fit_all(left, old, among=[architecture])
+            table = table_of({**tables, **without_device}, old)
             known = {**table.default, **widths(old)}
             bodies[device] = fitting.body(known, table.architectures, table.fallback)
     fitting.write(OF_DEVICES, bodies)
@@ -358,12 +358,12 @@ class Communication(Fitter[CollectiveRows]):
         fitted = rows.take(rows.fitted)
         result = fit_all(fitted, old, verbose=True)
         table = table_of(result, old)
-        current = {
+        error_sizes = {
             **spreads(fitted, old, *unseen_errors(fitted, old)),
             "log_sd_network_pcie": host_spread(table),
             "log_sd_device_unmeasured": architecture_spread(fitted, result, old),
         }
-        known = {**table.default, **current}
+        known = {**table.default, **error_sizes}
         write_devices(fitted, result, old)
         doubt = {"log_sd_per_octave": write_short(rows, known)}
         return fitting.body({**known, **doubt}, table.architectures, table.fallback)
@@ -384,9 +384,9 @@ class Communication(Fitter[CollectiveRows]):
         others = [name for name in FITTED if name != architecture]
         result = fit_all(fitted, old, among=others)
         spread = architecture_spread(fitted, result, old)
-        current = {**widths(old), "log_sd_device_unmeasured": spread}
+        error_sizes = {**widths(old), "log_sd_device_unmeasured": spread}
         table = table_of(result, old)
-        known = msgspec.structs.replace(table, default={**table.default, **current})
+        known = msgspec.structs.replace(table, default={**table.default, **error_sizes})
         mine = rows.take(~rows.fitted & np.isin(rows.device, FITTED[architecture]))
         print(architecture, scores(mine, known)["all"])
         return {

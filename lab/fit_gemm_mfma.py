@@ -275,13 +275,13 @@ def fit_tables(parts: Sequence[Part], start: Constants, report: Report) -> Table
         priors = priors_of(dtype) | {f"{dtype}launch_s": TABLE_LAUNCH}
         result = fit([part], start, priors)
         report(part, result)
-        remaining = {n: result[n] for n in priors if not n.endswith("launch_s")}
-        remaining |= {f"{dtype}{name}": k for name, k in ALONE.items()}
-        remaining[f"{dtype}independent_log_sd"] = spread(part, result)
-        remaining[f"{dtype}batched_log_sd"] = math.hypot(
-            spread(part.batches(), result), unlike(part.batches(), {**result, **remaining}, dtype)
+        constants = {n: result[n] for n in priors if not n.endswith("launch_s")}
+        constants |= {f"{dtype}{name}": k for name, k in ALONE.items()}
+        constants[f"{dtype}independent_log_sd"] = spread(part, result)
+        constants[f"{dtype}batched_log_sd"] = math.hypot(
+            spread(part.batches(), result), unlike(part.batches(), {**result, **constants}, dtype)
         )
-        tables.setdefault(part.device.architecture, {}).update(remaining)
+        tables.setdefault(part.device.architecture, {}).update(constants)
     return tables
 
 
@@ -456,14 +456,14 @@ def start_of() -> Constants:
     """What is not fitted here, from the file of other architectures."""
     others = load_physics("gemm").default
     plain = {n: x for n, x in others.items() if "." not in n and ":" not in n}
-    remaining = {
+    own_constants = {
         n: x
         for n, x in others.items()
         if (":" not in n and n.rpartition(".")[2] in FROM_OTHERS) or n.startswith("fp64_fma.")
     }
     eager = {n: others[n] for n in ("fp32.stream_launch_s", "fp32.stream_launch_log_sd")}
     chip = {"page_miss_share": 0.0, "smem_bytes_per_clock": SMEM_BYTES_PER_CLOCK}
-    return {**plain, **remaining, **eager, **chip, **SPREAD}
+    return {**plain, **own_constants, **eager, **chip, **SPREAD}
 
 
 @dataclass(frozen=True)

@@ -145,8 +145,10 @@ def log_ratio(group: Group, constants: Mapping[str, float]) -> F:
 
 def parameters(groups: Sequence[Group]) -> list[Parameter]:
     style = groups[0].style
-    current = ("module_host",) * (style.name in HOST_BOUND) + ("unaligned",) * (style.align != 1)
-    parameters = [Parameter("", name) for name in SHARED + current]
+    style_names = ("module_host",) * (style.name in HOST_BOUND) + ("unaligned",) * (
+        style.align != 1
+    )
+    parameters = [Parameter("", name) for name in SHARED + style_names]
     for architecture in sorted({g.architecture for g in groups}):
         parameters += [Parameter(architecture, name) for name in OWN]
     return parameters
@@ -214,8 +216,8 @@ def fit(styles: Styles, steps: int = 60) -> Tables:
             if name not in OWN:
                 tables[""][f"{style}.{name}"] = shared[name]
         for architecture, table in by_architecture.items():
-            current = tables.setdefault(architecture, {})
-            current.update({f"{style}.{name}": table[name] for name in OWN})
+            constants = tables.setdefault(architecture, {})
+            constants.update({f"{style}.{name}": table[name] for name in OWN})
         spread(style, groups, tables)
     return tables
 
@@ -278,8 +280,8 @@ def evaluate(
         for group in groups:
             c = plain(tables, group.architecture, style)
             logs = log_ratio(group, c)
-            current, shared = c["independent_log_sd"], SPREAD[device]
-            sd = math.sqrt(current**2 + shared**2 + SPREAD["family_log_sd"] ** 2)
+            independent_sd, shared = c["independent_log_sd"], SPREAD[device]
+            sd = math.sqrt(independent_sd**2 + shared**2 + SPREAD["family_log_sd"] ** 2)
             figures = ("rows", "mape", "median", "p90", "bias", "coverage90")
             evaluate[group.name] = fitting.percent(logs, *figures, sd=sd)
     return evaluate

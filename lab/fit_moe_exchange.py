@@ -136,13 +136,13 @@ def body(tables: Tables) -> dict[str, Any]:
     return fitting.body(base_table() | fitting.means(tables.values()), tables)
 
 
-def score(parts: Sequence[MeasuredRows], current: Tables) -> dict[str, Any]:
+def score(parts: Sequence[MeasuredRows], tables: Tables) -> dict[str, Any]:
     """Figures of held-out rows by device, phase, library and kernel."""
     table: dict[str, Any] = {}
     groups: dict[str, list[F]] = {}
     for part in held_out(parts):
         variant = part.batch.variant
-        logs = log_ratio(part, base_table() | current[part.hardware.architecture])
+        logs = log_ratio(part, base_table() | tables[part.hardware.architecture])
         key = f"{part.device} {part.batch.family} {variant.library} {variant.kernel}"
         groups.setdefault(key, []).append(logs)
     for key, items in sorted(groups.items()):

@@ -95,8 +95,8 @@ def fit_constants(rows: MultinodeRows) -> tuple[Constants, Tables]:
         diff_step=1e-3,
         max_nfev=40,
     )
-    common, current = split(result.x)
-    return {**common, **fitting.means(current.values())}, current
+    common, networks = split(result.x)
+    return {**common, **fitting.means(networks.values())}, networks
 
 
 def errors_of_others(rows: MultinodeRows) -> tuple[F, Mask]:
@@ -107,10 +107,10 @@ def errors_of_others(rows: MultinodeRows) -> tuple[F, Mask]:
     kinds = kinds_of(rows)
     for provider in sorted(set(rows.provider.tolist())):
         out = rows.provider == provider
-        common, current = fit_constants(rows.take(~out))
+        common, networks = fit_constants(rows.take(~out))
         left = rows.take(out)
-        error[out] = np.log(predict(left, common, current) / left.seconds)
-        known[out] = np.isin(kinds[out], list(current))
+        error[out] = np.log(predict(left, common, networks) / left.seconds)
+        known[out] = np.isin(kinds[out], list(networks))
     return error, known
 
 
@@ -139,9 +139,9 @@ def per_doubling(rows: MultinodeRows, log_sd: float) -> float:
     many = rows.nodes > FEW_NODES
     if not many.any():
         return PER_DOUBLING[-1]
-    common, current = fit_constants(rows.take(~many))
+    common, networks = fit_constants(rows.take(~many))
     left = rows.take(many & (rows.size >= LONG))
-    error = np.abs(np.log(predict(left, common, current) / left.seconds))
+    error = np.abs(np.log(predict(left, common, networks) / left.seconds))
     doublings = np.log2(left.nodes / FEW_NODES)
     for value in PER_DOUBLING:
         if np.mean(error <= Z90 * np.hypot(log_sd, value * doublings)) >= 0.9:
@@ -167,8 +167,8 @@ class Network(Fitter[MultinodeRows]):
         return read_multinode(data, least=LEAST_BYTES)
 
     def fit(self, rows: MultinodeRows) -> Body:
-        common, current = fit_constants(rows)
-        return fitting.body({**common, **widths(rows)}, current)
+        common, networks = fit_constants(rows)
+        return fitting.body({**common, **widths(rows)}, networks)
 
     def scores(self, rows: MultinodeRows, body: Body) -> Mapping[str, Any]:
         error, known = errors_of_others(rows)

@@ -163,10 +163,10 @@ def at_clock(energy: float, reference_hz: float, hz: float) -> float:
     return float(energy * (hz / reference_hz) ** 1.625)
 
 
-def constants_of(architecture: str, **current: float) -> Constants:
+def constants_of(architecture: str, **fitted: float) -> Constants:
     """What is assumed, with the DRAM of the architecture, and what was fitted."""
     dram = {"dram_byte_j": GDDR_BYTE_J} if architecture in GDDR else {}
-    return {**ASSUMED, **dram, **current}
+    return {**ASSUMED, **dram, **fitted}
 
 
 def fit(
@@ -396,8 +396,8 @@ def unmeasured(fitted: Tables, without: str = "") -> Constants:
     for architecture, name in BOARDS.items():
         if architecture == without:
             continue
-        current, rate = fitted[architecture], find_device(name).rate_per_core("tensor", "bf16")
-        energy = at_clock(current["operation_j"], current["reference_hz"], DEFAULT["reference_hz"])
+        table, rate = fitted[architecture], find_device(name).rate_per_core("tensor", "bf16")
+        energy = at_clock(table["operation_j"], table["reference_hz"], DEFAULT["reference_hz"])
         energies.append(energy * (rate / RATE) ** RATE_EXPONENT)
     mean = fitting.geometric_mean(energies)
     return {"operation_j": mean, "rate_exponent": RATE_EXPONENT, "reference_rate": RATE}

@@ -188,13 +188,13 @@ def fitted(
 ) -> dict[str, float]:
     """The constants under which the passes fit best, by coordinate descent."""
     names = shown_by(passes)
-    current = {name: START[name] if name in names else start[name] for name in START}
+    best_constants = {name: START[name] if name in names else start[name] for name in START}
 
     def score(constants: Mapping[str, float]) -> float:
         with replaced({GROUP: physics(library, constants)}):
             return loss(passes)
 
-    best = score(current)
+    best = score(best_constants)
     for factor in ROUNDS:
         improved = True
         while improved:
@@ -202,13 +202,13 @@ def fitted(
             for name in names:
                 for change in (factor, 1.0 / factor):
                     low, high = LIMITS[name]
-                    value = min(max(current[name] * change, low), high)
-                    trial = {**current, name: value}
+                    value = min(max(best_constants[name] * change, low), high)
+                    trial = {**best_constants, name: value}
                     result = score(trial)
                     if result < best - 1e-5:
-                        current, best, improved = trial, result, True
-    print(library, len(passes), f"{100 * best:.1f} %", current)
-    return {name: float(f"{value:.3g}") for name, value in current.items()}
+                        best_constants, best, improved = trial, result, True
+    print(library, len(passes), f"{100 * best:.1f} %", best_constants)
+    return {name: float(f"{value:.3g}") for name, value in best_constants.items()}
 
 
 class Quantized(Fitter[list[Case]]):
@@ -232,10 +232,10 @@ class Quantized(Fitter[list[Case]]):
         libraries: dict[str, dict[str, float]] = {}
         usual = {**START, **SPREADS, **NO_CONVERSION, "tile_rows": 16.0}
         for backend, library in LIBRARIES.items():
-            current = [case for case in rows if case.labels["backend"] == backend]
+            of_library = [case for case in rows if case.labels["backend"] == backend]
             chosen = [
                 case
-                for case in current
+                for case in of_library
                 if case.labels["half"] == "fitted" and case.labels["host"] == "usual"
             ]
             start = libraries.get(RELATIVES.get(library, ""), dict(START))

@@ -103,20 +103,20 @@ def _rows(
     times = tile_times(one.product, steps, constants)
     columns = features_of(one.product, times, steps)
     near = np.isin(positions, one.near)
-    remaining = near | (random.random(len(near)) < MISSING_SHARE)
+    drawn = near | (random.random(len(near)) < MISSING_SHARE)
     missing = MISSING_WEIGHT / MISSING_SHARE / math.sqrt(len(near))
     weight = np.where(near, 1.0 / math.sqrt(max(near.sum(), 1)), missing)
     log = np.where(near, np.log(one.best_s * 1.005 / times.time_s), np.nan)
-    return columns[:, remaining], near[remaining].astype(float), weight[remaining], log[remaining]
+    return columns[:, drawn], near[drawn].astype(float), weight[drawn], log[drawn]
 
 
 def _rule_row(one: Swept, steps: TileSteps, constants: Mapping[str, float]) -> tuple[F, F, F, F]:
     """SGLang's rule: its time is known, whether it is near the best is not asked."""
     assert one.heuristic_s is not None
-    current = steps_of(tiles_of([sglang_rule(*one.sizes[:2])]), steps.device, RECIPE, constants)
-    times = tile_times(one.product, current, constants)
+    rule_steps = steps_of(tiles_of([sglang_rule(*one.sizes[:2])]), steps.device, RECIPE, constants)
+    times = tile_times(one.product, rule_steps, constants)
     beside = tile_times(one.product, steps, constants)
-    columns = features_of(one.product, times, current, beside)
+    columns = features_of(one.product, times, rule_steps, beside)
     return columns, np.zeros(1), np.zeros(1), np.log(one.heuristic_s / times.time_s)
 
 
@@ -143,10 +143,10 @@ def lists_of(problems: Sequence[Swept], constants: Mapping[str, float], seed: in
         times = tile_times(one.product, steps, constants)
         near = np.isin(positions, one.near)
         likely = times.time_s <= TAUGHT * times.time_s.min()
-        remaining = near | (likely & (random.random(len(near)) < CHOICE_SHARE))
+        drawn = near | (likely & (random.random(len(near)) < CHOICE_SHARE))
         start = np.where(near, 0.0, -math.log(CHOICE_SHARE))
         columns = features_of(one.product, times, steps)
-        parts.append((columns[:, remaining], near[remaining] / near.sum(), start[remaining]))
+        parts.append((columns[:, drawn], near[drawn] / near.sum(), start[drawn]))
     counts = [len(part[1]) for part in parts]
     columns, chosen, start = (
         np.concatenate([part[i] for part in parts], axis=-1) for i in range(3)
@@ -242,11 +242,13 @@ def main() -> None:
         if name == "errors":
             _state_errors(problems)
             continue
-        current = devices if name == "shipped" or name.startswith("layers") else None
+        seen_devices = devices if name == "shipped" or name.startswith("layers") else None
         some = problems if name == "shipped" else subsets(problems)[name]
-        constants = tile_constants() if current else tuning_held_out.constants_without(name)
-        ranker = trained(table_of(some, constants), current or sorted({x.device for x in some}))
-        if current:  # a device that it has not seen asks for the odds
+        constants = tile_constants() if seen_devices else tuning_held_out.constants_without(name)
+        ranker = trained(
+            table_of(some, constants), seen_devices or sorted({x.device for x in some})
+        )
+        if seen_devices:  # a device that it has not seen asks for the odds
             ranker = replace(ranker, choice=choice_of(some, constants))
         path = PATH if name == "shipped" else tuning_held_out.FOLDER / f"{name}.json"
         write_ranker(path, ranker)

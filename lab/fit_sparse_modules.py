@@ -298,7 +298,7 @@ class Problem:
                 continue
             for factor in (step, 1.0 / step):
                 while True:
-                    old, remaining = kernel[name], [self.times[i][j] for i, j in users]
+                    old, old_times = kernel[name], [self.times[i][j] for i, j in users]
                     kernel[name] = min(max(old * factor, least), most)
                     for i, j in users:
                         self.times[i][j] = self._time(self.group[i], j)
@@ -307,7 +307,7 @@ class Problem:
                         best = loss
                         continue
                     kernel[name] = old
-                    for (i, j), times in zip(users, remaining, strict=True):
+                    for (i, j), times in zip(users, old_times, strict=True):
                         self.times[i][j] = times
                     break
 
@@ -348,9 +348,9 @@ def fit(parts: Sequence[MeasuredRows]) -> Tables:
             f"{len(group):4d} campaigns, mean |log| {fit:.3f}",
             flush=True,
         )
-        current = spread_of(np.concatenate([problem.errors(i) for i in range(len(group))]))
+        spread = spread_of(np.concatenate([problem.errors(i) for i in range(len(group))]))
         for style, table in problem.module.items():
-            values = {**_without_rows(table), "independent_log_sd": UNSEEN * current}
+            values = {**_without_rows(table), "independent_log_sd": UNSEEN * spread}
             tables[architecture] |= {f"{style}.{k}": v for k, v in values.items()}
         for (kernel, style), table in problem.kernels.items():
             # errors of a kernel beside others of a module are not known apart
@@ -419,10 +419,10 @@ class SparseModules(Fitter[Rows]):
         return {"held-out shapes": scores}
 
     def without(self, rows: Rows, architecture: str, body: Body) -> Body:
-        remaining = {
+        tables = {
             name: item for name, item in body["architectures"].items() if name != architecture
         }
-        return complete(remaining)
+        return complete(tables)
 
 
 if __name__ == "__main__":

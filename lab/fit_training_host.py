@@ -84,8 +84,8 @@ def fit(cases: list[Case]) -> tuple[F64, Mapping[str, float]]:
         constants = without_negatives(
             matrix * (factor / measured)[:, None], 1.0 - known * factor / measured
         )
-        remaining = np.log(measured / (matrix @ constants + known))
-        medians = {name: float(np.median(remaining[devices == name])) for name in slower}
+        residuals = np.log(measured / (matrix @ constants + known))
+        medians = {name: float(np.median(residuals[devices == name])) for name in slower}
         slower = {name: float(np.exp(medians[name] - medians[REFERENCE])) for name in slower}
     return constants, slower
 

@@ -216,9 +216,9 @@ def unmeasured_spreads(cells: Sequence[Cell], floor: float) -> Constants:
     constants["unmeasured.floor"] = floor
     medians = []
     for cell in cells:
-        current = of_kind(constants, cell.kind)
+        kind_sd = of_kind(constants, cell.kind)
         noise = math.pi / 2 * float(np.var(cell.left)) / len(cell.left)
-        medians.append((float(np.median(cell.left)) ** 2 - noise) / (current * current))
+        medians.append((float(np.median(cell.left)) ** 2 - noise) / (kind_sd * kind_sd))
     shared = math.sqrt(max(float(np.mean(medians)), 0.0))
     constants["unmeasured.device"] = min(shared, MOST_SHARED * floor)
     return constants

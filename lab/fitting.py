@@ -160,10 +160,10 @@ def with_relatives(tables: Tables) -> Tables:
     result = dict(tables)
     for architecture, relative in RELATIVES.items():
         if architecture in tables and relative in tables:
-            current = tables[architecture]
-            known = {name.partition(".")[0] for name in current}
+            own_table = tables[architecture]
+            known = {name.partition(".")[0] for name in own_table}
             taken = {n: x for n, x in tables[relative].items() if n.partition(".")[0] not in known}
-            result[architecture] = {**taken, **current}
+            result[architecture] = {**taken, **own_table}
     return result
 
 
@@ -384,11 +384,11 @@ def fit_by_groups(
         base = [errors(logs, i) for i in groups]
         for j in range(len(first)):
             moved = logs.copy()
-            current = -step if ceiling is not None and moved[j] + step > ceiling[j] else step
-            moved[j] += current
+            move = -step if ceiling is not None and moved[j] + step > ceiling[j] else step
+            moved[j] += move
             for i in groups:
                 if touches(j, i):
-                    matrix[ends[i] : ends[i + 1], j] = (errors(moved, i) - base[i]) / current
+                    matrix[ends[i] : ends[i + 1], j] = (errors(moved, i) - base[i]) / move
             matrix[ends[-1] + j, j] = pull[j]
         return matrix
 
@@ -425,15 +425,15 @@ def _along_axes(
         target, least = start, costs[mine].sum() + _soft_l1((start - first[j]) * pull[j], f_scale)
         for one in (start + sign * reach for reach in reaches for sign in (1.0, -1.0)):
             best[j] = one
-            cost, current = _soft_l1((one - first[j]) * pull[j], f_scale), []
+            cost, new_costs = _soft_l1((one - first[j]) * pull[j], f_scale), []
             for i in mine:
-                current.append(_soft_l1(errors(best, i), f_scale))
-                cost += current[-1]
+                new_costs.append(_soft_l1(errors(best, i), f_scale))
+                cost += new_costs[-1]
                 if cost >= least:
                     break
             else:
                 target, least = one, cost
-                costs[mine] = current
+                costs[mine] = new_costs
         best[j] = target
     return best
 

@@ -325,7 +325,7 @@ def _spans(program_pass: ProgramPass, end: float) -> dict[str, list[tuple[float,
 
 
 def _kind(family: str) -> str:
-    return next((name for name, (_, current) in KINDS.items() if family in current), "others")
+    return next((name for name, (_, families) in KINDS.items() if family in families), "others")
 
 
 HEAD = """# Gallery: ten programs, eager and compiled

@@ -119,8 +119,8 @@ class Problem:
         return sorted({architecture_of(part) for part in self.parts})
 
     def names(self) -> list[tuple[str, str]]:
-        current = [(a, name) for a in self.architectures for name in self.own]
-        return [("", name) for name in self.shared] + current
+        own_names = [(a, name) for a in self.architectures for name in self.own]
+        return [("", name) for name in self.shared] + own_names
 
     def table(self, logs: F) -> tuple[Constants, Tables]:
         common = dict(self.base)
@@ -145,8 +145,8 @@ def solve(problem: Problem, steps: int = 40) -> tuple[Constants, Tables]:
 
     def errors(logs: F, i: int) -> F:
         part = problem.parts[i]
-        common, current = problem.table(logs)
-        return log_ratio(part, {**common, **current[architecture_of(part)]})
+        common, architectures = problem.table(logs)
+        return log_ratio(part, {**common, **architectures[architecture_of(part)]})
 
     solution = fitting.fit_by_groups(
         errors,
@@ -212,12 +212,14 @@ def label(rows: MeasuredRows) -> str:
     return f"{name} {maker(rows)}".strip()
 
 
-def report(title: str, parts: Sequence[MeasuredRows], common: Constants, current: Tables) -> Tables:
+def report(
+    title: str, parts: Sequence[MeasuredRows], common: Constants, architectures: Tables
+) -> Tables:
     """Held-out scores, printed and returned."""
     print(f"== {title}")
     tables = {}
     for part in held_out(parts):
-        result = score(part, {**common, **current.get(architecture_of(part), {})})
+        result = score(part, {**common, **architectures.get(architecture_of(part), {})})
         tables[label(part)] = result
         print(f"{label(part):44s}", "  ".join(f"{k} {v}" for k, v in result.items()))
     return tables

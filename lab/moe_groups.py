@@ -108,9 +108,9 @@ def plain(tables: Tables, architecture: str, style: str, dtype: str) -> Constant
     return selected({**tables[""], **tables.get(architecture, {})}, style, dtype)
 
 
-def log_sd(current: float, device: str = "device_log_sd") -> float:
+def log_sd(independent_sd: float, device: str = "device_log_sd") -> float:
     """Of the whole error of a row; ``device``: which of the errors of devices it has."""
-    return float(np.sqrt(current**2 + SPREAD[device] ** 2 + SPREAD["family_log_sd"] ** 2))
+    return float(np.sqrt(independent_sd**2 + SPREAD[device] ** 2 + SPREAD["family_log_sd"] ** 2))
 
 
 def evaluate(

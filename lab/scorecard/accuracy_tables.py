@@ -135,8 +135,8 @@ def write_tables() -> None:
     """Puts current tables into the README and the page of all suites."""
     for path in (README, GLANCE):
         text = path.read_text(encoding="utf-8")
-        if (current := with_table(text)) != text:
-            path.write_text(current, encoding="utf-8")
+        if (updated := with_table(text)) != text:
+            path.write_text(updated, encoding="utf-8")
 
 
 def _results() -> list[dict[str, Any]]:

@@ -77,7 +77,7 @@ def train_collectives(
     parts: Sequence[MeasuredCalls],
     model: Model,
     settings: Settings,
-    remark: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> Made:
     """Corrections of every architecture and launch.
 
@@ -95,7 +95,7 @@ def train_collectives(
         if one is not None:
             described.append(one[0])
             entries[one[0].key] = one[1]
-            remark(f"collective {one[0].key}: {one[0].scores}")
+            report(f"collective {one[0].key}: {one[0].scores}")
     return described, entries
 
 

@@ -247,29 +247,29 @@ def score_cases(
     Args:
         metric: as reported; of: as measured and answered, the same if left out.
     """
-    current = of or metric
-    remaining = [
+    column_name = of or metric
+    measured = [
         (case, answer)
         for case, answer in zip(cases, answers, strict=True)
-        if np.isfinite(case.measured.get(current, NAN))
+        if np.isfinite(case.measured.get(column_name, NAN))
     ]
-    first = remaining[0][0]
+    first = measured[0][0]
 
     def column(value: Callable[[Case], float]) -> F64:
-        return np.array([value(case) for case, _ in remaining], dtype=np.float64)
+        return np.array([value(case) for case, _ in measured], dtype=np.float64)
 
-    result = np.array([answer.get(current, UNANSWERED) for _, answer in remaining])
+    result = np.array([answer.get(column_name, UNANSWERED) for _, answer in measured])
     return Scored(
         metric,
-        measured=column(lambda case: case.measured[current]),
+        measured=column(lambda case: case.measured[column_name]),
         estimate=result[:, 0],
         p05=result[:, 1],
         p95=result[:, 2],
         roofline=result[:, 3],
         peers={
-            name: column(lambda case, name=name: case.peers[current][name])  # type: ignore[misc]
-            for name in first.peers.get(current, ())
+            name: column(lambda case, name=name: case.peers[column_name][name])  # type: ignore[misc]
+            for name in first.peers.get(column_name, ())
         },
-        groups={n: np.array([case.labels[n] for case, _ in remaining]) for n in first.labels},
-        noise=column(lambda case: case.noise[current]) if current in first.noise else None,
+        groups={n: np.array([case.labels[n] for case, _ in measured]) for n in first.labels},
+        noise=column(lambda case: case.noise[column_name]) if column_name in first.noise else None,
     )

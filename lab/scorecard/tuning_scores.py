@@ -111,14 +111,14 @@ def errors_of_times(problems: Sequence[Swept]) -> dict[str, float]:
     """
     table: dict[str, float] = {}
     for split, name in zip(SPLITS, ("log_sd", "device_log_sd"), strict=True):
-        current = choices(problems, split)
-        log = np.log([x.chosen_s / x.problem.best_s for x in current])
+        chosen = choices(problems, split)
+        log = np.log([x.chosen_s / x.problem.best_s for x in chosen])
         table[name] = float(np.quantile(np.abs(log), 0.9)) / 1.6449
-    table["group_sd"] = group_sd(current)
-    table["usual_gain"] = usual_gain([x for x in current if x.problem.default_s is not None])
-    current = [x for x in current if x.problem.heuristic_s is not None]
-    best = np.log([x.chosen_s / x.problem.best_s for x in current])
-    rule = np.log([x.rule_s / (x.problem.heuristic_s or 1.0) for x in current])
+    table["group_sd"] = group_sd(chosen)
+    table["usual_gain"] = usual_gain([x for x in chosen if x.problem.default_s is not None])
+    chosen = [x for x in chosen if x.problem.heuristic_s is not None]
+    best = np.log([x.chosen_s / x.problem.best_s for x in chosen])
+    rule = np.log([x.rule_s / (x.problem.heuristic_s or 1.0) for x in chosen])
     table["device_shared"] = float((best * rule).sum() / (rule * rule).sum())
     return {name: round(value, 4) for name, value in table.items()}
 
@@ -135,16 +135,16 @@ def default_gains(items: Sequence[Choice], split: str) -> list[GainBelief]:
 def grouped_gains(items: Sequence[Choice]) -> list[GainBelief]:
     """The same with a device held out, all its kernels diagnosed as one file."""
     usual = _without(items, "device", usual_gain)
-    current = _without(items, "device", group_sd)
+    group_sds = _without(items, "device", group_sd)
     shared_sd = shipped_ranker().card.device_log_sd
     beliefs: dict[int, GainBelief] = {}
     for positions in _alike(items):
         device = items[positions[0]].problem.device
         logs = [_log_gain(items[position]) for position in positions]
-        error, sd = shared_error(logs, shared_sd, current[device], usual[device])
+        error, sd = shared_error(logs, shared_sd, group_sds[device], usual[device])
         for position, log in zip(positions, logs, strict=True):
             beliefs[position] = gain_belief(
-                log + error, math.hypot(current[device], sd), usual[device]
+                log + error, math.hypot(group_sds[device], sd), usual[device]
             )
     return [beliefs[position] for position in range(len(items))]
 
@@ -158,10 +158,10 @@ def usual_gain(items: Sequence[Choice]) -> float:
 def group_sd(items: Sequence[Choice]) -> float:
     """Of the error of best times on devices held out, what kernels alike do not share; robust."""
     log = np.log([one.chosen_s / one.problem.best_s for one in items])
-    current = np.concatenate(
+    deviations = np.concatenate(
         [log[positions] - np.median(log[positions]) for positions in _alike(items)]
     )
-    return float(np.quantile(np.abs(current), 0.9)) / 1.6449
+    return float(np.quantile(np.abs(deviations), 0.9)) / 1.6449
 
 
 def _alike(items: Sequence[Choice]) -> Iterator[list[int]]:

@@ -88,8 +88,8 @@ def _number(value: float | None) -> float:
 
 def _truth(runs: Sequence[_Row], column: str) -> tuple[float, float]:
     """Median and relative half range of the repeats from the second on."""
-    remaining = [row for row in runs if (row["rep"] or 0) >= 1] or runs
-    known = [row[column] for row in remaining if row.get(column) is not None]
+    repeats = [row for row in runs if (row["rep"] or 0) >= 1] or runs
+    known = [row[column] for row in repeats if row.get(column) is not None]
     if not known:
         return NAN, NAN
     median = float(np.median(known))

@@ -118,8 +118,8 @@ def power_rows(
         if named["system"] not in AIC_DEVICES:
             continue
         named["table"] = name
-        for batch, held, remaining in table.table.lower(named, {n: c[n] for n in sizes}):
-            micros, watts, cap = (c[n][remaining].astype(np.float64) for n in measured)
+        for batch, held, indices in table.table.lower(named, {n: c[n] for n in sizes}):
+            micros, watts, cap = (c[n][indices].astype(np.float64) for n in measured)
             rows = MeasuredRows(
                 batch,
                 AIC_DEVICES[named["system"]],
@@ -133,7 +133,7 @@ def power_rows(
                 wanted &= rows.held_out == held_out
             index = np.flatnonzero(wanted)
             if len(index) > count:
-                hashes = mixed(*(c[n][remaining][index] for n in sizes), seed=5)
+                hashes = mixed(*(c[n][indices][index] for n in sizes), seed=5)
                 index = index[np.sort(np.argsort(hashes, kind="stable")[:count])]
             if len(index):
                 measured_rows.append(rows.take(index))

@@ -98,8 +98,8 @@ def tuned_rows(data: Path) -> Tuned:
     columns = {name: _numbers(table[name]) for name in names}
     chips = _mapped(table["arch"], lambda name: name.split("/")[0])
     kinds = _mapped(table["pt"], _format_of)
-    remaining = np.isin(chips, tuple(CHIPS)) & (kinds != "")
-    here = np.flatnonzero(remaining & (columns["MT0"] > 0.0) & (columns["speed"] > 0.0))
+    usable = np.isin(chips, tuple(CHIPS)) & (kinds != "")
+    here = np.flatnonzero(usable & (columns["MT0"] > 0.0) & (columns["speed"] > 0.0))
     c = {name: values[here] for name, values in columns.items()}
     chip = chips[here]
     known, positions = np.unique(chip, return_inverse=True)

@@ -70,8 +70,8 @@ _ROUNDS = 40
 def cases(data: Path) -> list[Case]:
     """One case a row whose columns agree with each other, sorted."""
     rows = [row for row in read_records(data / TABLE) if row["consistent"]]
-    remaining = [row for row in rows if row["model"] in _BERT or row["model"] in _RESNET]
-    return sorted(map(_case, remaining), key=lambda case: repr(sorted(case.scenario.items())))
+    covered = [row for row in rows if row["model"] in _BERT or row["model"] in _RESNET]
+    return sorted(map(_case, covered), key=lambda case: repr(sorted(case.scenario.items())))
 
 
 def _case(row: Mapping[str, Any]) -> Case:

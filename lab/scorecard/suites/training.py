@@ -66,7 +66,7 @@ def cases(data: Path) -> list[Case]:
 
 def _newest(rows: Iterable[Mapping[str, Any]]) -> set[str]:
     """The newest release of each configuration."""
-    remaining: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+    row_by_key: dict[tuple[Any, ...], Mapping[str, Any]] = {}
     fields = (
         "source", "task", "model", "layers", "seq", "gpu", "n_gpus", "dp", "tp", "pp", "vp", "cp",
         "ep", "etp", "sp", "zero", "micro_batch", "global_batch", "precision", "recompute",
@@ -75,9 +75,9 @@ def _newest(rows: Iterable[Mapping[str, Any]]) -> set[str]:
         key = tuple(_as_usual(row, name) for name in fields)
         if row["source"] != "NVIDIA-NeMo/Megatron-Bridge":
             key = (*key, row["config_id"])
-        if key not in remaining or _release(row) > _release(remaining[key]):
-            remaining[key] = row
-    return {row["config_id"] for row in remaining.values()}
+        if key not in row_by_key or _release(row) > _release(row_by_key[key]):
+            row_by_key[key] = row
+    return {row["config_id"] for row in row_by_key.values()}
 
 
 def _as_usual(row: Mapping[str, Any], name: str) -> Any:

@@ -166,15 +166,15 @@ def _gains(items: Sequence[Choice], split: str) -> Iterator[Scored]:
     if split == "device":
         yield _believed(f"gain_over_default_{split}_as_a_file", timed, grouped_gains(timed))
     ruled = [one for one in items if one.problem.heuristic_s is not None]
-    remark = _column(ruled, lambda x: x.rule_s)
+    rule_s = _column(ruled, lambda x: x.rule_s)
     measured = _column(ruled, lambda x: x.problem.heuristic_s or np.nan)
     yield _gain(
         f"gain_over_rule_{split}",
         ruled,
         measured,
-        remark / _column(ruled, lambda x: x.chosen_s),
-        remark / _column(ruled, lambda x: x.p95_s),
-        remark / _column(ruled, lambda x: x.p05_s),
+        rule_s / _column(ruled, lambda x: x.chosen_s),
+        rule_s / _column(ruled, lambda x: x.p95_s),
+        rule_s / _column(ruled, lambda x: x.p05_s),
     )
 
 

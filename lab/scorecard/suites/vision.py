@@ -203,8 +203,8 @@ def _factors(prediction: Prediction) -> dict[str, float]:
 def _score(data: Path, limit: int | None) -> Iterator[Scored]:
     for campaign in CAMPAIGNS:
         rows = rows_of(data, campaign)
-        remaining = [rows[index] for index in subsample(len(rows), limit)]
-        yield _scored(campaign, remaining)
+        sample = [rows[index] for index in subsample(len(rows), limit)]
+        yield _scored(campaign, sample)
     one, other = (
         {(r.row["arch"], r.row["batch"], r.row["img_size"]): r for r in rows_of(data, c)}
         for c in BOARDS

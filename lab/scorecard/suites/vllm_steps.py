@@ -118,9 +118,9 @@ def states_of(rows: Rows) -> BatchStates:
         length = max(length, 1)
         count, tokens = row["batch.num_prefill_reqs"], row["batch.prefill_tokens"]
         for index in range(count):
-            current = max(tokens // count + (index < tokens % count), 1)
-            new.append(current)
-            total.append(max(length, current))
+            tokens_of_prefill = max(tokens // count + (index < tokens % count), 1)
+            new.append(tokens_of_prefill)
+            total.append(max(length, tokens_of_prefill))
         cached += [length] * row["batch.num_decode_reqs"]
         prefills.append(len(new))
         decodes.append(len(cached))
