@@ -27,8 +27,8 @@ _LONGEST_NUMBER = 9
 class Expansion(abc.ABC):
     """Variables and arguments of a script; what all expansions together hold is bounded."""
 
-    def __init__(self, given: Mapping[str, str | list[str]]) -> None:
-        self.variables: dict[str, str | list[str]] = dict(given)
+    def __init__(self, variables: Mapping[str, str | list[str]]) -> None:
+        self.variables: dict[str, str | list[str]] = dict(variables)
         self.arguments: list[str] | None = None
         self.size = 0
 
@@ -38,7 +38,7 @@ class Expansion(abc.ABC):
 
     def count(self, value: str | list[str]) -> None:
         """Raises SilicastError of kind "limit" where variables hold too much together."""
-        self.size += len(value) if isinstance(value, str) else sum(len(each) + 1 for each in value)
+        self.size += len(value) if isinstance(value, str) else sum(len(item) + 1 for item in value)
         if self.size > MAX_EXPANDED:
             raise over_limit("variables hold too much text")
 

@@ -48,15 +48,15 @@ def defects_of(trace: ChakraTrace, world: int = 0) -> list[Defect]:
         defects += _of_collective(call, trace)
     for call in messages_of(trace):
         defects += _of_message(call, trace)
-    return sorted(defects, key=lambda each: each.kind not in FATAL)
+    return sorted(defects, key=lambda defect: defect.kind not in FATAL)
 
 
 def summarised(defects: Sequence[Defect], most: int = _SHOWN) -> list[str]:
     """The first of each kind in words, and how many more there are."""
     summarised = []
-    counts = Counter(each.kind for each in defects)
+    counts = Counter(defect.kind for defect in defects)
     for kind, count in counts.items():
-        shown = [str(each) for each in defects if each.kind == kind][:most]
+        shown = [str(defect) for defect in defects if defect.kind == kind][:most]
         summarised += shown
         if count > len(shown):
             summarised.append(f"{kind}: and {count - len(shown)} more")

@@ -109,8 +109,8 @@ def scenario_of(
         SilicastError: see :func:`~silicast.formats.training_configs.reader.read_training_config`.
     """
     remarks: list[str] = []
-    stated = closed(arguments, file, remarks, "megatron")
-    fields = Fields(stated, file=file, loose=True)
+    resolved = closed(arguments, file, remarks, "megatron")
+    fields = Fields(resolved, file=file, loose=True)
     if fields.has("encoder-num-layers"):
         raise unsupported(
             "an encoder and a decoder of other lengths are not modelled in training",
@@ -254,11 +254,11 @@ def _dense_layers(fields: Fields, layers: int, remarks: list[str]) -> int:
 def _vocabulary(fields: Fields, tp: int, remarks: list[str]) -> int:
     """Padded, as Megatron-LM pads it."""
     tokenizer = fields.text("tokenizer-type")
-    known = VOCABULARIES.get(tokenizer, 0)
-    stated = fields.count("padded-vocab-size", default=0, least=0)
-    if stated:
-        return stated
-    size = fields.count("vocab-size", default=known, least=0)
+    tokenizer_size = VOCABULARIES.get(tokenizer, 0)
+    padded_size = fields.count("padded-vocab-size", default=0, least=0)
+    if padded_size:
+        return padded_size
+    size = fields.count("vocab-size", default=tokenizer_size, least=0)
     if not size:
         size = VOCABULARIES["GPT2BPETokenizer"]
         remarks.append(f"vocabulary: not stated; {size} of GPT-2 are assumed")
@@ -300,17 +300,17 @@ def _parallel(
         zero = fields.count("zero-stage", least=0)
     chunks = fields.count("num-virtual-stages-per-pipeline-rank", default=1)
     if fields.has("num-layers-per-virtual-pipeline-stage"):
-        each = fields.count("num-layers-per-virtual-pipeline-stage")
+        layers_of_virtual_stage = fields.count("num-layers-per-virtual-pipeline-stage")
         if not layers:
             raise fields.error(
                 "needs the number of layers, which the model's name stands for",
                 "num-layers-per-virtual-pipeline-stage",
                 "state how many chunks a rank has: virtual_pipeline_model_parallel_size",
             )
-        chunks, remainder = divmod(layers, pp * each)
+        chunks, remainder = divmod(layers, pp * layers_of_virtual_stage)
         if remainder or not chunks:
             raise fields.error(
-                f"{layers} layers on {pp} stages are no chunks of {each}",
+                f"{layers} layers on {pp} stages are no chunks of {layers_of_virtual_stage}",
                 "num-layers-per-virtual-pipeline-stage",
             )
     parallel = parallel_of(
@@ -365,8 +365,8 @@ def _recompute(fields: Fields, remarks: list[str]) -> str:
         return "full"
     if kind != "selective":
         return "none"
-    stated = fields.text("recompute-modules", default="core_attn")
-    modules = re.findall(r"[a-z_]+", stated)
+    listed = fields.text("recompute-modules", default="core_attn")
+    modules = re.findall(r"[a-z_]+", listed)
     unknown = [name for name in modules if name not in MODULES]
     if unknown:
         raise fields.error(

@@ -47,7 +47,7 @@ class ThreeFiles(TrainingConfig):
     def _found(self, files: Sequence[Source], part: str) -> Fields | None:
         """The first file that holds all fields of a part."""
         names = self.parts[part]
-        held = (each for each in files if each.table and all(n in each.table for n in names))
+        held = (file for file in files if file.table and all(n in file.table for n in names))
         file = next(held, None)
         if file is None:
             return None
