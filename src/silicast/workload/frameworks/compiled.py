@@ -232,10 +232,10 @@ class _Fused:
             return False
         if any(not self.all[user].loops for user in users):
             return False
-        each = whole.operations // max(_elements(node), 1)
+        operations = whole.operations // max(_elements(node), 1)
         if len(users) > 1 and len(whole.reads) > REUSED_READS:
             return False
-        return len(whole.reads) <= MOST_READS and each <= MOST_OPERATIONS
+        return len(whole.reads) <= MOST_READS and operations <= MOST_OPERATIONS
 
     def _add(self, index: int, whole: _Inlined) -> None:
         node = whole.node
@@ -248,8 +248,8 @@ class _Fused:
         for name in kernel.needs:
             self.reader.setdefault(name, []).append(index)
         if kernel.loops:
-            for other in self._candidates(kernel):
-                joined = self.kernels.get(other)
+            for number in self._candidates(kernel):
+                joined = self.kernels.get(number)
                 if joined is not None and joined is not kernel and self._fits(joined, kernel):
                     kernel = self._merged(joined, kernel)
 
@@ -272,10 +272,10 @@ class _Fused:
         for value in kernel.reads.values():
             near = [self.writer[value.name]] if value.name in self.writer else []
             near += self.reader.get(value.name, [])[-MOST_READS:]
-            for other in dict.fromkeys(near):
-                shared[other] = shared.get(other, 0) + value.nbytes
+            for number in dict.fromkeys(near):
+                shared[number] = shared.get(number, 0) + value.nbytes
         shared.pop(kernel.number, None)
-        return sorted(shared, key=lambda other: (-shared[other], -other))
+        return sorted(shared, key=lambda number: (-shared[number], -number))
 
     def _fits(self, first: _FusedKernel, second: _FusedKernel) -> bool:
         """Whether two kernels can be one; ``second`` comes later."""
@@ -378,9 +378,9 @@ class _Fused:
         numbers = {self.writer[name] for name in kernel.needs if name in self.writer}
         waiting = list(numbers)
         while waiting:  # what holds the memory that a result in place lies in
-            other = self.kernels[waiting.pop()]
-            node = self.all[other.members[0]]
-            if len(other.members) > 1 or node.output_bytes or not node.source:
+            writer = self.kernels[waiting.pop()]
+            node = self.all[writer.members[0]]
+            if len(writer.members) > 1 or node.output_bytes or not node.source:
                 continue
             more = {self.writer[name] for name in node.inputs if name in self.writer} - numbers
             numbers |= more
@@ -441,19 +441,19 @@ class _Fused:
 
     def _once(self, values: Iterable[TensorValue]) -> list[TensorValue]:
         """Reads whose parts of one tensor are together no larger than it: parts may overlap."""
-        given = list(values)
-        names = [value.name for value in given]
+        tensors = list(values)
+        names = [value.name for value in tensors]
         if len(set(names)) == len(names):
-            return given
+            return tensors
         left, counted = dict.fromkeys(names, 0), {}
         left |= {name: self.whole_bytes[name] for name in left if name in self.whole_bytes}
-        for position, value in sorted(enumerate(given), key=lambda each: -each[1].nbytes):
-            known = value.name in self.whole_bytes
-            counted[position] = min(value.nbytes, left[value.name]) if known else value.nbytes
+        for position, value in sorted(enumerate(tensors), key=lambda item: -item[1].nbytes):
+            is_whole = value.name in self.whole_bytes
+            counted[position] = min(value.nbytes, left[value.name]) if is_whole else value.nbytes
             left[value.name] -= counted[position]
         return [
             replace(value, nbytes=counted[position])
-            for position, value in enumerate(given)
+            for position, value in enumerate(tensors)
             if counted[position] or not value.nbytes
         ]
 
@@ -473,15 +473,15 @@ def _same_loops(first: _FusedKernel, second: _FusedKernel) -> bool:
     """Whether loops run over the same elements, or one over the sums of the other."""
     if first.sums and second.sums:
         return (first.rows, first.cols) == (second.rows, second.cols)
-    one, other = (first, second) if first.sums else (second, first)
-    return other.rows * other.cols in (one.rows, one.rows * one.cols)
+    summing, other = (first, second) if first.sums else (second, first)
+    return other.rows * other.cols in (summing.rows, summing.rows * summing.cols)
 
 
 def _extent(node: Node) -> tuple[int, int]:
     """Rows that a node's loop leaves, and elements that it sums for each."""
-    result = _elements(node)
+    extent = _elements(node)
     if node.loops == "rows":
-        whole = max((v.elements for v in (*node.reads[:1], *node.writes[:1])), default=result)
+        whole = max((v.elements for v in (*node.reads[:1], *node.writes[:1])), default=extent)
         sizes = dict(node.op.dims)
         rows = sizes.get("rows", sizes.get("tokens", 0))
         if not isinstance(rows, int) or not rows:
@@ -489,9 +489,9 @@ def _extent(node: Node) -> tuple[int, int]:
             rows = lesser[0] if lesser else whole // max(node.writes[0].shape[-1:] or (1,))
         return max(rows, 1), max(whole // max(rows, 1), 1)
     if node.loops == "sums":
-        whole = max((value.elements for value in node.reads), default=result)
-        return result, max(whole // max(result, 1), 1)
-    return result, 1
+        whole = max((value.elements for value in node.reads), default=extent)
+        return extent, max(whole // max(extent, 1), 1)
+    return extent, 1
 
 
 def _kind(node: Node) -> int:
@@ -527,9 +527,9 @@ def _op(
         if len(large) == 2 and anchor.family != "softmax":
             return replace(anchor, dims=_residual(anchor))
     if len(writes) == 1:
-        result = pointwise((*_DEAREST, "add")[kernel.kind], reads, writes[0])
-        if result.family == "elementwise" and anchor is None:
-            return result
+        op = pointwise((*_DEAREST, "add")[kernel.kind], reads, writes[0])
+        if op.family == "elementwise" and anchor is None:
+            return op
     written = sum(value.nbytes for value in writes)
     return movement(sum(value.nbytes for value in reads), written, kernel.operations)
 

@@ -226,15 +226,17 @@ class _Lowering:
         instead: dict[str, tuple[str, ...]] = {}
         stream: tuple[str, ...] = ()
         for node in block.nodes:
-            inputs = tuple(name for each in node.inputs for name in instead.get(each, (each,)))
+            inputs = tuple(
+                name for source in node.inputs for name in instead.get(source, (source,))
+            )
             if self._is_dropped(node):
                 instead[node.name] = inputs
                 continue
             if dict(node.op.dims).get("residual") == 1:
                 inputs = (*inputs, *stream)
                 stream = self._stream(node.name)
-            for each in self._node(replace(node, inputs=inputs), block):
-                yield from self._as_trained(each)
+            for inner in self._node(replace(node, inputs=inputs), block):
+                yield from self._as_trained(inner)
 
     def _stream(self, norm: str) -> tuple[str, ...]:
         """What the next sum reads beside the layer's result: this sum, or its norm."""

@@ -49,11 +49,11 @@ def unfused_rope(node: Node, model: ModelConfig, batch: int) -> Iterator[Node]:
     ):
         read_names = inputs
         whole = tokens * width * heads * _BYTES
-        for each in _ANGLES:
-            yield _pass(f"{name}_{each}", angles, angles, (), True)
-        for each, read, written in (("pairs", 1.0, 1.0), *_TURNS)[mla is None :]:
-            yield _pass(f"{name}_{each}", int(whole * read), int(whole * written), read_names)
-            read_names = (f"{name}_{each}",)
+        for angle in _ANGLES:
+            yield _pass(f"{name}_{angle}", angles, angles, (), True)
+        for turn, read, written in (("pairs", 1.0, 1.0), *_TURNS)[mla is None :]:
+            yield _pass(f"{name}_{turn}", int(whole * read), int(whole * written), read_names)
+            read_names = (f"{name}_{turn}",)
         if mla is None:  # copied beside what does not turn
             last = (*read_names, *last)
             yield _pass(name, whole, whole, last)

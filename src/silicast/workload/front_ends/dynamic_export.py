@@ -127,10 +127,10 @@ class ExportedOpen(OpenProgram):
         axes: dict[str, list[tuple[int, int]]] = {}
         for name, value in self._start.items():
             _, more_args, more_kwargs = self._call({**self._start, name: value + 1})
-            other = [_shape(x) for x in tree_leaves((more_args, more_kwargs))]
+            other_shapes = [_shape(x) for x in tree_leaves((more_args, more_kwargs))]
             axes[name] = [
                 (i, axis)
-                for i, (one, two) in enumerate(zip(base, other, strict=False))
+                for i, (one, two) in enumerate(zip(base, other_shapes, strict=False))
                 for axis, (a, b) in enumerate(zip(one, two, strict=False))
                 if a == value and b == value + 1
             ]
@@ -148,8 +148,8 @@ class ExportedOpen(OpenProgram):
         for positions in self._places.values():
             for position, axis in positions:
                 opened[position] = {**(opened[position] or {}), axis: Dim.AUTO}
-        items: tuple[Any, ...] = tree_unflatten(opened, spec)
-        return items
+        arguments: tuple[Any, ...] = tree_unflatten(opened, spec)
+        return arguments
 
     def _own_symbols(self) -> dict[str, str]:
         """The program's symbol -> the name of the size."""
@@ -221,7 +221,7 @@ def _shape(x: Any) -> tuple[Any, ...]:
 
 def _text(expression: Any, table: Mapping[str, Any]) -> str:
     """An expression of one open size in our own words; "" = not of that form."""
-    symbols = [str(each) for each in expression.free_symbols]
+    symbols = [str(symbol) for symbol in expression.free_symbols]
     if len(symbols) != 1 or expression.is_symbol or symbols[0] not in table:
         return ""
     text = str(expression.subs({next(iter(expression.free_symbols)): table[symbols[0]]}))

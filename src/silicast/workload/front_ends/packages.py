@@ -310,7 +310,7 @@ def _filled(tree: Any, values: Mapping[str, int]) -> Any:
         kind = torch.get_default_dtype() if tree.dtype == "float" else getattr(torch, tree.dtype)
         return torch.empty(shape, dtype=kind, device="meta")
     if isinstance(tree, Mapping):
-        return {name: _filled(each, values) for name, each in tree.items()}
+        return {name: _filled(item, values) for name, item in tree.items()}
     if isinstance(tree, list | tuple):
-        return type(tree)(_filled(each, values) for each in tree)
+        return type(tree)(_filled(item, values) for item in tree)
     return tree

@@ -91,7 +91,7 @@ class Recorder(TorchDispatchMode):
             if nodes
         )
 
-    def known(self, tensor: torch.Tensor, *, parameter: bool = False) -> None:
+    def register(self, tensor: torch.Tensor, *, parameter: bool = False) -> None:
         """A tensor that exists before the program runs."""
         entry = self._storages[key_of(tensor)] = _Storage(tensor.untyped_storage())
         entry.parameter, entry.fresh, entry.value = parameter, False, self._outside()
@@ -240,12 +240,12 @@ class Recorder(TorchDispatchMode):
         A backward operator that reads only the lesser results of a forward one (row statistics, a
         mask) does not name it: the greater result, which nothing reads, would seem to be kept.
         """
-        items = [self._storages[key_of(t)] for t in inputs if key_of(t) in self._storages]
+        storages = [self._storages[key_of(t)] for t in inputs if key_of(t) in self._storages]
         shares: dict[str, float] = {}
-        for key in {id(entry): entry for entry in items}.values():
+        for key in {id(entry): entry for entry in storages}.values():
             shares[key.owner] = shares.get(key.owner, 0.0) + key.share
         seen = {""}
-        for entry in items:
+        for entry in storages:
             lesser = entry.direction != self.direction and shares[entry.owner] < KEPT
             for name in () if lesser else (entry.owner, entry.writer):
                 if name not in seen:
@@ -256,7 +256,7 @@ class Recorder(TorchDispatchMode):
         if isinstance(x, torch.Tensor):
             return self._value(x)
         if isinstance(x, list | tuple):
-            return tuple(self._plain(each) for each in x)
+            return tuple(self._plain(item) for item in x)
         return x
 
     def _value(self, tensor: Any) -> TensorValue:
@@ -319,9 +319,9 @@ def _tensors(tree: Any) -> list[Any]:
 def _written(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
     """The arguments that an operator writes in place, by its schema."""
     schema = getattr(func, "_schema", None)
-    items: list[Any] = []
+    written: list[Any] = []
     for position, argument in enumerate(schema.arguments if schema else ()):
         if argument.alias_info is not None and argument.alias_info.is_write:
-            given = args[position] if position < len(args) else kwargs.get(argument.name)
-            items.extend(_tensors(given))
-    return items
+            value = args[position] if position < len(args) else kwargs.get(argument.name)
+            written.extend(_tensors(value))
+    return written

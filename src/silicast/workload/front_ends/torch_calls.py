@@ -70,25 +70,25 @@ and softmax, since PyTorch 2.5 in fp32 (``allow_fp16_bf16_reduction_math_sdp``).
 @_instead("aten.scaled_dot_product_attention.default")
 def _sdpa(recorder: Recorder, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-    given = {
+    arguments = {
         "attn_mask": None,
         "is_causal": False,
         **dict(zip(names, args, strict=False)),
         **kwargs,
     }
-    q, k, v, mask = (given[name] for name in names[:4])
+    q, k, v, mask = (arguments[name] for name in names[:4])
     if q.dim() != FUSED_AXES:
         math = torch.ops.aten._scaled_dot_product_attention_math  # noqa: SLF001  (no public name)
         return math(*args, **kwargs)[0]
-    return _AttentionFunction.apply(recorder, q, k, v, mask, bool(given["is_causal"]))
+    return _AttentionFunction.apply(recorder, q, k, v, mask, bool(arguments["is_causal"]))
 
 
 @_instead("aten.dropout.default", "aten.dropout_.default", "aten.feature_dropout.default")
 def _dropout(_: Recorder, __: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    given = {**dict(zip(("input", "p", "train"), args, strict=False)), **kwargs}
-    if not given["train"] or given["p"] == 0:
-        return given["input"]
-    return torch.native_dropout(given["input"], given["p"], True)[0]
+    arguments = {**dict(zip(("input", "p", "train"), args, strict=False)), **kwargs}
+    if not arguments["train"] or arguments["p"] == 0:
+        return arguments["input"]
+    return torch.native_dropout(arguments["input"], arguments["p"], True)[0]
 
 
 @final
@@ -209,7 +209,10 @@ def _recomputed(run: Inner, module: Any, *inputs: Any) -> Any:
     if not torch.is_grad_enabled():
         return run(module, *inputs)
     return torch.utils.checkpoint.checkpoint(
-        lambda *given: run(module, *given), *inputs, use_reentrant=False, preserve_rng_state=False
+        lambda *operands: run(module, *operands),
+        *inputs,
+        use_reentrant=False,
+        preserve_rng_state=False,
     )
 
 

@@ -36,7 +36,7 @@ _NONE = Library(name="", about="")
 @cache
 def library_names() -> NameIndex[str]:
     """All libraries by name and alias."""
-    table = {name: each for name, each in names_of(FOLDER).items() if name != ANY}
+    table = {name: names for name, names in names_of(FOLDER).items() if name != ANY}
     return NameIndex("library", table, listed="docs/reference/libraries.md")
 
 
@@ -68,12 +68,12 @@ def check_library(library: Library, file: str) -> None:
     others = [content_of(FOLDER, name, Library) for name in entries(FOLDER)]
     for index, rule in enumerate(library.kernels):
         for op in rule.op:
-            known = {name for each in (*others, library) for name in each.styles_of(op)}
-            if known and not rule.like and rule.style not in known:
+            styles = {name for member in (*others, library) for name in member.styles_of(op)}
+            if styles and not rule.like and rule.style not in styles:
                 raise unknown_name(
                     f"{op} has no style {rule.style!r}",
                     f"kernels[{index}].style",
-                    f"one of {', '.join(sorted(known))}",
+                    f"one of {', '.join(sorted(styles))}",
                     file=file,
                 )
     for rules in ("kernels", "attention", "absorbed"):
@@ -156,7 +156,7 @@ def absorbed_up_to(op: str, facts: RuleFacts) -> int:
 @cache
 def expert_styles() -> Mapping[str, ExpertStyle]:
     """Styles of grouped products of experts, of all libraries."""
-    return {name: style for each in libraries() for name, style in each.expert_styles.items()}
+    return {name: style for entry in libraries() for name, style in entry.expert_styles.items()}
 
 
 @cache
@@ -164,12 +164,12 @@ def recurrent_styles() -> Mapping[str, RecurrentStyle]:
     """Styles of recurrent mixers, of all libraries."""
     return {
         name: msgspec.structs.replace(style, name=name)
-        for each in libraries()
-        for name, style in each.recurrent_styles.items()
+        for entry in libraries()
+        for name, style in entry.recurrent_styles.items()
     }
 
 
 @cache
 def latent_styles() -> Mapping[str, LatentStyle]:
     """Styles of latent attention, of all libraries."""
-    return {name: style for each in libraries() for name, style in each.latent_styles.items()}
+    return {name: style for entry in libraries() for name, style in entry.latent_styles.items()}

@@ -158,9 +158,9 @@ class LatentMixer(Mixer):
     def check(self, model: ModelConfig) -> None:
         widths = {"kv_heads": model.heads, "head_dim": latent_of(model).qk_head_dim}
         for field, wanted in widths.items():
-            result = getattr(model, field)
-            text = f"expected {wanted} with latent attention, found {result}"
-            require(result == wanted, text, field, "leave it out")
+            value = getattr(model, field)
+            text = f"expected {wanted} with latent attention, found {value}"
+            require(value == wanted, text, field, "leave it out")
         rotated = model.position in ("rope", "none")
         require(
             rotated and not (model.windows or model.qkv_bias or model.qk_norm),

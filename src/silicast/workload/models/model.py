@@ -191,9 +191,9 @@ class ModelConfig:
     def __post_init__(self) -> None:
         check_sizes(self, LIMITS)
         for field, allowed in _CHOICES.items():
-            stated = getattr(self, field)
-            wanted = f"expected one of {', '.join(allowed)}, found {stated!r}"
-            require(stated in allowed, wanted, field)
+            value = getattr(self, field)
+            wanted = f"expected one of {', '.join(allowed)}, found {value!r}"
+            require(value in allowed, wanted, field)
         check_divisor(self.heads, self.kv_heads, "kv_heads")
         require(
             (self.position == "learned") == (self.position_rows > 0),
@@ -219,9 +219,9 @@ class ModelConfig:
             text = "experts beside attention are not modelled yet"
             require(sequential, text, "residual", kind="not_yet")
         for feed in set(self.feeds):
-            known = feed in ("", "mlp") or (feed == "experts" and self.moe is not None)
+            is_known = feed in ("", "mlp") or (feed == "experts" and self.moe is not None)
             hint = '"mlp", "" or, with experts given, "experts"'
-            require(known, f"unknown feed {feed[:40]!r}", "feeds", hint)
+            require(is_known, f"unknown feed {feed[:40]!r}", "feeds", hint)
         for kind in self.kinds:
             if kind.mixer:
                 check_divisor(kind.heads, kind.kv_heads, "sizes", "state both for the layer")

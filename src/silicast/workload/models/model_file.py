@@ -177,9 +177,9 @@ def _stated(table: msgspec.Struct) -> dict[str, Any]:
 
 def _changes(table: ModelHeader) -> dict[str, Any]:
     """The fields of ``ModelConfig`` that a table states, its parts left out."""
-    stated = _stated(table)
+    values = _stated(table)
     header = {*ModelHeader.__struct_fields__, *_PARTS, "encoder"} - {"source"}
-    changes = {name: value for name, value in stated.items() if name not in header}
+    changes = {name: value for name, value in values.items() if name not in header}
     if "sizes" in changes:
         changes["sizes"] = tuple(LayerSizes(**_stated(change)) for change in changes["sizes"])
     if table.name:
@@ -236,17 +236,17 @@ def _parts(table: Any, base: ModelConfig | None) -> dict[str, Any]:
         changed, base_part = getattr(table, name), getattr(base, name, None)
         if changed is None:
             continue
-        stated = _stated(changed)
+        values = _stated(changed)
         if base_part is None:
             for field in fields(kind):
-                if field.default is MISSING and field.name not in stated:
+                if field.default is MISSING and field.name not in values:
                     raise SilicastError("missing", field=f"{name}.{field.name}")
-            parts[name] = kind(**stated)
+            parts[name] = kind(**values)
             continue
         if name == "moe" and table.layers is not None:
             cut = tuple(layer for layer in base_part.dense_layers if layer < table.layers)
-            stated.setdefault("dense_layers", cut)
-        parts[name] = replace(base_part, **stated)
+            values.setdefault("dense_layers", cut)
+        parts[name] = replace(base_part, **values)
     if table.encoder is not None:
         parts["encoder"] = _whole(table.encoder)
     return parts

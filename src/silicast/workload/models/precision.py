@@ -99,8 +99,8 @@ class Precision:
         """The recipe of a module by the formats of its layer; None = as others of its kind."""
         if not self.by_module:
             return None
-        stated = dict(formats).get(name)
-        return None if stated is None else RECIPES[stated or self.hidden]
+        recipe = dict(formats).get(name)
+        return None if recipe is None else RECIPES[recipe or self.hidden]
 
     def table_recipe(self, name: str) -> str:
         """The recipe of the embedding table or of the head; "" = as between kernels."""
@@ -251,11 +251,11 @@ def _recipe_name(
         return base.recipe
     recipe_name = _BY_FORMATS.get((weight, activation))
     if recipe_name is None:
-        known = sorted(a for w, a in _BY_FORMATS if w == weight)
+        alternatives = sorted(a for w, a in _BY_FORMATS if w == weight)
         raise SilicastError(
             f"no recipe multiplies {weight} weights with {activation} activations",
             field="activations",
-            hint=f"with {weight} weights: {', '.join(known)}" if known else "",
+            hint=f"with {weight} weights: {', '.join(alternatives)}" if alternatives else "",
         )
     return recipe_name
 

@@ -217,10 +217,12 @@ def _reduced(call: OperatorCall) -> Op:
 @lowers("aten: mse_loss smooth_l1_loss huber_loss soft_margin_loss")
 def _loss(call: OperatorCall) -> Iterable[LaunchedKernel]:
     """A loss an element, then its mean."""
-    each = max(call.inputs, key=lambda value: value.elements)
-    yield LaunchedKernel(movement(call.read_bytes, each.nbytes, 4 * each.elements))
-    if call.out.elements < each.elements:
-        yield LaunchedKernel(movement(each.nbytes, call.written_bytes, each.elements), "mean", ())
+    logits = max(call.inputs, key=lambda value: value.elements)
+    yield LaunchedKernel(movement(call.read_bytes, logits.nbytes, 4 * logits.elements))
+    if call.out.elements < logits.elements:
+        yield LaunchedKernel(
+            movement(logits.nbytes, call.written_bytes, logits.elements), "mean", ()
+        )
 
 
 @lowers("aten: bucketize searchsorted")

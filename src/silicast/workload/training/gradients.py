@@ -49,8 +49,8 @@ def words(node: Node) -> frozenset[str]:
     ['aten', 'self', 'where']
     """
     name = node.source or node.name.rpartition(".")[2]
-    result = re.split(r"[^a-z]+", name.lower())
-    return frozenset("max" if word == "maximum" else word for word in result if word)
+    parts = re.split(r"[^a-z]+", name.lower())
+    return frozenset("max" if word == "maximum" else word for word in parts if word)
 
 
 def gradients(node: Node) -> Gradients:
@@ -242,15 +242,15 @@ def _kind(op: Op, kind: str) -> Variant:
 
 def _sizes(op: Op, *names: str) -> tuple[int, ...]:
     """Sizes of an op that has no symbols."""
-    items = [op.dim(name) for name in names]
-    for name, size in zip(names, items, strict=True):
+    sizes = [op.dim(name) for name in names]
+    for name, size in zip(names, sizes, strict=True):
         if not isinstance(size, int):
             raise SilicastError(
                 f"the backward pass of {op.family} needs a number for {name}, found {size!r}",
                 field=name,
                 hint="bind the batch's symbols first",
             )
-    return tuple(size for size in items if isinstance(size, int))
+    return tuple(size for size in sizes if isinstance(size, int))
 
 
 def _pass(op: Op, kind: str, inputs: int) -> Op:
