@@ -61,8 +61,8 @@ class AttentionSequences(Struct, frozen=True):
         owner = np.repeat(np.arange(ops, dtype=np.int64), np.diff(batch.offsets))
 
         def flat(name: str, default: int) -> I64:
-            result = column(batch, name, default)
-            return result if name in batch.ragged else np.atleast_1d(result)[owner]
+            values = column(batch, name, default)
+            return values if name in batch.ragged else np.atleast_1d(values)[owner]
 
         q, kv = flat("q_len", 1), flat("kv_len", 0)
         kv = kv + q if decode else xp.maximum(kv, q) if causal else kv
@@ -103,10 +103,10 @@ class AttentionSequences(Struct, frozen=True):
 
 def windows(batch: OpBatch, work: AttentionSequences) -> I64:
     """Window of each entry of ``work``; one that reaches every key is none (0)."""
-    given = batch.dims.get("window")
-    if given is None or not xp.any_of(given):
+    window_sizes = batch.dims.get("window")
+    if window_sizes is None or not xp.any_of(window_sizes):
         return work.kv * 0
-    window = work.spread(given)
+    window = work.spread(window_sizes)
     return xp.where(window < work.kv, window, 0)
 
 

@@ -134,7 +134,7 @@ def useful(op: Op, *, decode: bool) -> tuple[int, int]:
     """FLOPs and bytes of one op, exactly."""
     batch = OpBatch.single(op)
     work = AttentionSequences.from_batch(batch, decode=decode)
-    flops, moved = _useful(batch, work, lambda each: exact_sum(each, work.count), decode=decode)
+    flops, moved = _useful(batch, work, lambda values: exact_sum(values, work.count), decode=decode)
     return int(flops), int(moved)
 
 

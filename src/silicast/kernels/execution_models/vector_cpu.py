@@ -100,8 +100,8 @@ class CpuGemm(RooflineGemm):
     def packed(self, device: Device, m: F64, n: F64, batch: F64, bytes_: F64) -> F64:
         """See :class:`RooflineGemm`: panels are copied, but for products with a vector."""
         c = load_physics(GROUP).constants(device.architecture)
-        each = xp.where(batch > 1.0, c["packing_of_many"], c["packing"])
-        return xp.where(xp.minimum(m, n) > 1.0, each * bytes_, 0.0)
+        packing = xp.where(batch > 1.0, c["packing_of_many"], c["packing"])
+        return xp.where(xp.minimum(m, n) > 1.0, packing * bytes_, 0.0)
 
     def passes(self, device: Device, m: F64, n: F64) -> F64:
         """See :class:`RooflineGemm`: products with a vector of operands as they are, slower than a

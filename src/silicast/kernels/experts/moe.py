@@ -320,15 +320,15 @@ class ExpertColumns(Struct, frozen=True):
 def _columns(batch: OpBatch) -> ExpertColumns:
     dims = batch.dims
     tokens, experts = dims["tokens"], dims["experts"]
-    one = batch.filled(1)
-    tp = dims.get("tp", one)
+    ones = batch.filled(1)
+    tp = dims.get("tp", ones)
     return ExpertColumns(
         tokens=tokens,
         experts=experts,
         topk=xp.minimum(dims["topk"], experts),
         hidden=dims["hidden"],
         inner=-(-dims["intermediate"] // tp),
-        ep=xp.minimum(dims.get("ep", one), experts),
+        ep=xp.minimum(dims.get("ep", ones), experts),
     )
 
 

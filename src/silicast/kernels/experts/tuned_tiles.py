@@ -108,13 +108,13 @@ def weight_name(side: str, size: int, term: int) -> str:
 def _weights() -> tuple[F64, Mapping[str, slice]]:
     """Weights of the sizes of all sides, shape (terms, sizes, 1), and the places of each side's."""
     table = load_physics(PHYSICS).default
-    sizes = [(side, size) for side, each in tuned_sides().items() for size in each]
+    sizes = [(side, size) for side, side_sizes in tuned_sides().items() for size in side_sizes]
     side, size = sizes[0]
     count = sum(name.startswith(f"{side}.{size}.") for name in table)
-    rows = [[table[weight_name(*each, term)] for each in sizes] for term in range(count)]
-    ends = np.cumsum([len(each) for each in tuned_sides().values()]).tolist()
+    rows = [[table[weight_name(*side_size, term)] for side_size in sizes] for term in range(count)]
+    ends = np.cumsum([len(side_sizes) for side_sizes in tuned_sides().values()]).tolist()
     sides = {
-        side: slice(end - len(each), end)
-        for (side, each), end in zip(tuned_sides().items(), ends, strict=True)
+        side: slice(end - len(side_sizes), end)
+        for (side, side_sizes), end in zip(tuned_sides().items(), ends, strict=True)
     }
     return np.array(rows)[:, :, None], sides

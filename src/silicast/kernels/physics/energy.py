@@ -266,8 +266,8 @@ def _interval(energy: Energies, work: Actions, times: Sequence[F64], device: Dev
     free = free_power(energy, work, seconds, device)
     power = xp.minimum(free, energy.limit_w)
     # a board that nobody measured may stay below a limit that the estimate is far above
-    known = free if energy.measured else power
-    low = power / xp.minimum(xp.maximum(known / energy.spread, energy.static_w), energy.limit_w)
+    watts = free if energy.measured else power
+    low = power / xp.minimum(xp.maximum(watts / energy.spread, energy.static_w), energy.limit_w)
     high = xp.minimum(free * energy.spread, energy.limit_w) / power
     # at fixed work the static part alone grows with time; at the limit all of it does
     slope = xp.maximum(energy.static_w / free, 1.0 * (free >= energy.limit_w))
@@ -357,7 +357,7 @@ def energies_at(devices: RowDevices, family: str, variant: Variant) -> Energies:
     """:func:`energies` of rows with a clock each: columns of those that differ."""
     first, physics = devices.devices[0], load_physics(PHYSICS)
     if not physics.is_measured(first.architecture):
-        return devices.beside(lambda each: energies(each, family, variant))
+        return devices.beside(lambda clocked: energies(clocked, family, variant))
     at = ClockedEnergy(*(column[devices.row] for column in _clocked(devices.devices)))
     constants = physics.constants(first.architecture)
     return energies_from(first, family, variant, constants, measured=True, at=at)
@@ -384,7 +384,7 @@ class ClockedEnergy(NamedTuple):
 def _clocked(devices: tuple[Device, ...]) -> tuple[F64, F64]:
     """:class:`ClockedEnergy` of each device, two arrays; families share it."""
     c = load_physics(PHYSICS).constants(devices[0].architecture)
-    growth, rated = zip(*(ClockedEnergy.from_device(each, c) for each in devices), strict=True)
+    growth, rated = zip(*(ClockedEnergy.from_device(device, c) for device in devices), strict=True)
     return np.array(growth), np.array(rated)
 
 

@@ -112,8 +112,8 @@ class _Law:
         fast, slow = self._bracket()
         share = np.full(len(self._rows), MIN_CLOCK_SHARE)
         for position in _distinct(fast[slow <= _LAST]):
-            some = np.flatnonzero((fast == position) & (slow <= _LAST))
-            share[some] = self._between(position, some)
+            rows = np.flatnonzero((fast == position) & (slow <= _LAST))
+            share[rows] = self._between(position, rows)
         held: F64 = np.maximum(share, MIN_CLOCK_SHARE)
         return held
 
@@ -148,22 +148,26 @@ class _Law:
             low, high = np.where(above, middle, low), np.where(above, high, middle)
         return low
 
-    def _holds(self, probe: I64, some: I64) -> NDArray[np.bool_]:
+    def _holds(self, probe: I64, positions: I64) -> NDArray[np.bool_]:
         """Whether rows draw no more than the limit at clocks."""
-        growth, longer = growths(self._floor)[probe], np.empty(len(some))
-        used = np.empty(len(some))
+        growth, longer = growths(self._floor)[probe], np.empty(len(positions))
+        used = np.empty(len(positions))
         for position in _distinct(probe):
             here = np.flatnonzero(probe == position)
-            rows = self._rows[some[here]]
+            rows = self._rows[positions[here]]
             longer[here] = self._longer(position, rows)
             used[here] = self._used(position, rows)
-        drawn = self._core_w[some] * growth + self._memory_w[some]
+        drawn = self._core_w[positions] * growth + self._memory_w[positions]
         held: NDArray[np.bool_] = (drawn <= self._left * longer) & (used <= 1.0)
         return held
 
-    def _between(self, position: int, some: I64) -> F64:
+    def _between(self, position: int, positions: I64) -> F64:
         """The clock between two neighbours, by secants that keep it enclosed."""
-        rows, core_w, memory_w = self._rows[some], self._core_w[some], self._memory_w[some]
+        rows, core_w, memory_w = (
+            self._rows[positions],
+            self._core_w[positions],
+            self._memory_w[positions],
+        )
         before, after = (self._longer(at, rows) for at in (position, position + 1))
         most, least = (self._used(at, rows) for at in (position, position + 1))
 
@@ -175,8 +179,8 @@ class _Law:
             above: F64 = np.maximum(drawn - self._left * longer, self._left * (used - 1.0))
             return above
 
-        high = np.full(len(some), CLOCKS[position])
-        low = np.full(len(some), CLOCKS[position + 1])
+        high = np.full(len(positions), CLOCKS[position])
+        low = np.full(len(positions), CLOCKS[position + 1])
         above, below = excess(high), excess(low)
         share = low
         for _ in range(_REFINED):
@@ -338,10 +342,12 @@ class Slowing:
         return before + weight * (max(after, before) - before)
 
     def at_shares(self, share: F64) -> F64:
-        """At a clock of each kernel's own, shape (n,); of a batch of numbers, a number."""
+        """How many times longer each kernel takes at its own share of the clock, shape (n,); of a
+        batch of numbers, a number.
+        """
         if not isinstance(share, np.ndarray):
             return self._at_share(share)
-        result = np.ones(len(share))
+        slowdown = np.ones(len(share))
         slow = np.flatnonzero(share < 1.0)
         positions = np.searchsorted(_FALLING, -share[slow], side="right") - 1
         positions = np.minimum(positions, len(CLOCKS) - 2)
@@ -349,8 +355,8 @@ class Slowing:
             rows = slow[positions == position]
             before, after = (self.longer(at, rows) for at in (position, position + 1))
             after = np.maximum(after, before)
-            result[rows] = before + weight_of(position, share[rows]) * (after - before)
-        return result
+            slowdown[rows] = before + weight_of(position, share[rows]) * (after - before)
+        return slowdown
 
 
 @final
@@ -386,8 +392,8 @@ class Use:
 
     def used(self, position: int, rows: I64) -> F64:
         """What some rows draw at a step of :data:`CLOCKS`, see :data:`Used`."""
-        known = xp.maximum(self._at_built(rows), 1e-9)
-        part = xp.minimum(self._room_w / known, 1.0)
+        built_w = xp.maximum(self._at_built(rows), 1e-9)
+        part = xp.minimum(self._room_w / built_w, 1.0)
         used: F64 = (self._static_w + part * self._dynamic_w(position, rows)) / self._limit_w
         return used
 
@@ -396,7 +402,7 @@ class Use:
 
     def _between(self, rows: I64) -> F64:
         below = step_below(self._built)
-        fast, slow = (self._dynamic_w(each, rows) for each in (below, below + 1))
+        fast, slow = (self._dynamic_w(clock, rows) for clock in (below, below + 1))
         weight = float(weight_of(below, self._built))  # type: ignore[arg-type]
         return fast + weight * (slow - fast)
 

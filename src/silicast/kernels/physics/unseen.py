@@ -66,8 +66,8 @@ def seen_of(family: str, dtype: str, device: Device, *, measured: bool) -> Seen:
         measured: constants of the architecture are from measured kernels of the family and format.
     """
     if not measured:
-        known = measured_boards(family, dtype) or not measured_boards(family)
-        return "format" if known else "nothing"
+        family_measured = measured_boards(family, dtype) or not measured_boards(family)
+        return "format" if family_measured else "nothing"
     twins = _of_architecture(family, dtype, device.architecture)
     return "board" if device.name in twins or not twins else "sister"
 
@@ -84,9 +84,9 @@ def was_measured(family: str, architecture: str) -> bool:
 def _of_architecture(family: str, dtype: str, architecture: str) -> list[str]:
     """Measured boards of an architecture: in the format, else in any."""
     for boards in (measured_boards(family, dtype), measured_boards(family)):
-        items = [name for name in boards if architecture_of(name) == architecture]
-        if items:
-            return items
+        same = [name for name in boards if architecture_of(name) == architecture]
+        if same:
+            return same
     return []
 
 
@@ -172,20 +172,22 @@ def unseen_errors(family: str, dtype: str, device: Device, *, measured: bool) ->
         measured: constants of the architecture are from measured kernels of the family and format.
     """
     seen = seen_of(family, dtype, device, measured=measured)
-    known = {} if seen == "board" else load_physics(SPREADS).default
-    if not known:  # as the family says
+    constants = {} if seen == "board" else load_physics(SPREADS).default
+    if not constants:  # as the family says
         return SEEN
     if seen == "sister":
         octaves = octaves_to_measured(family, dtype, device)
-        far = math.hypot(known["sister.device_log_sd"], known["sister.octave_log_sd"] * octaves)
-        wider = known["sister.log_widening"] + known["sister.octave_log_widening"] * octaves
+        far = math.hypot(
+            constants["sister.device_log_sd"], constants["sister.octave_log_sd"] * octaves
+        )
+        wider = constants["sister.log_widening"] + constants["sister.octave_log_widening"] * octaves
         return Unseen(far, widening=math.exp(wider))
-    whole = known["unmeasured.log_sd"]
+    whole = constants["unmeasured.log_sd"]
     for name in (family, f"{family}.{dtype}"):
-        whole = known.get(f"unmeasured.{name}.log_sd", whole)
+        whole = constants.get(f"unmeasured.{name}.log_sd", whole)
     return Unseen(
-        device_log_sd=known["unmeasured.device"] * whole,
-        format_log_sd=known["unmeasured.format_log_sd"] if seen == "nothing" else 0.0,
+        device_log_sd=constants["unmeasured.device"] * whole,
+        format_log_sd=constants["unmeasured.format_log_sd"] if seen == "nothing" else 0.0,
         log_sd=whole,
-        floor=known["unmeasured.floor"],
+        floor=constants["unmeasured.floor"],
     )

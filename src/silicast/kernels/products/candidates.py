@@ -207,9 +207,12 @@ def _with_parts(
     )
 
     def column(regular: float, others: Iterator[tuple[float, ...]]) -> F64:
-        return np.array([*[regular] * len(regular_rows), *(x for each in others for x in each)])[
-            :, None
-        ]
+        return np.array(
+            [
+                *[regular] * len(regular_rows),
+                *(x for values_of_part in others for x in values_of_part),
+            ]
+        )[:, None]
 
     def alike(regular: float, values: Iterator[float]) -> F64:
         return column(

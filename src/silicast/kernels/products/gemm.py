@@ -177,9 +177,9 @@ def _expected_chunk(
         time = time + share * (_expectation(result.time, alone)[0] - time)
     if not isinstance(m, np.ndarray):
         only = int(chosen.time.argmin())
-        one: dict[str, Any] = {name: getattr(result, name).item(only) for name in COLUMNS}
-        one |= {"best": only, "near": near[:, 0].tolist()}
-        return time.item(), one
+        numbers: dict[str, Any] = {name: getattr(result, name).item(only) for name in COLUMNS}
+        numbers |= {"best": only, "near": near[:, 0].tolist()}
+        return time.item(), numbers
     fastest = chosen.time.argmin(axis=0)
     position = fastest * len(fastest) + np.arange(len(fastest))
     best = {name: getattr(result, name).take(position) for name in COLUMNS}

@@ -80,10 +80,10 @@ class CrossEntropy(RowKernel):
             c.gradients()
             c.wait()
             # the loss's own gradient is a factor
-            result = c.tensor(n, size) if per_row else logits
-            c.into("pointwise", (copied,), (result,))
+            gradient = c.tensor(n, size) if per_row else logits
+            c.into("pointwise", (copied,), (gradient,))
             if per_row and call.has(ACCUMULATED):
-                c.into("pointwise", (before, result), (before,))
+                c.into("pointwise", (before, gradient), (before,))
             return c
         if call.style != EAGER:
             if call.style == FUSED:
@@ -99,7 +99,7 @@ class CrossEntropy(RowKernel):
         c.gradients()
         picked = c.run("pointwise", (), n, size)
         c.small(1)
-        result = softmax_gradient(c, picked, logs, rows, vocab, call)
+        gradient = softmax_gradient(c, picked, logs, rows, vocab, call)
         if call.has(ACCUMULATED):
-            c.into("pointwise", (before, result), (before,), work=n)
+            c.into("pointwise", (before, gradient), (before,), work=n)
         return c

@@ -81,7 +81,7 @@ class _Norm(RowKernel):
         if batch.numbers or np.ndim(residual) == 0 or len(np.unique(residual)) == 1:
             return super().analyse_with(batch, device, c)
         rows = [np.flatnonzero(residual == value) for value in np.unique(residual)]
-        parts = [super(_Norm, self).analyse_with(batch.rows(each), device, c) for each in rows]
+        parts = [super(_Norm, self).analyse_with(batch.rows(part), device, c) for part in rows]
         order = np.argsort(np.concatenate(rows))
         analysis: Analysis = on_arrays(joined(parts), lambda values: values[order])
         return analysis

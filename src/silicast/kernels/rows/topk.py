@@ -110,12 +110,12 @@ class TopK(Implementation, CountsRows):
 
     def compulsory_bytes(self, op: Op) -> int:
         """Scores in, indices out."""
-        work, each = _bytes(OpBatch.single(op))
-        return exact_sum(each, work.count)
+        work, sequence_bytes = _bytes(OpBatch.single(op))
+        return exact_sum(sequence_bytes, work.count)
 
     def counts(self, batch: OpBatch) -> tuple[F64, F64]:
-        work, each = _bytes(batch)
-        return xp.float64(batch.filled(0)), work.total(each)
+        work, sequence_bytes = _bytes(batch)
+        return xp.float64(batch.filled(0)), work.total(sequence_bytes)
 
 
 def _bytes(batch: OpBatch) -> tuple[AttentionSequences, I64]:
