@@ -199,16 +199,16 @@ def _predicted(
     """Times without a user's corrections."""
     op, topology, launch = call.op, call.topology, call.launch
     architecture = topology.device.architecture
-    known = physics or load_physics("communication")
+    fitted = physics or load_physics("communication")
     device = topology.device
     constants = sections(constants_of(physics, device)) if physics else shipped_sections(device)
     selected = _selected(call, size, constants)
     bound = link_bound(op, size.astype(np.float64), topology)
-    shared = _shared(known.is_measured(architecture), topology, constants[""])
+    shared = _shared(fitted.is_measured(architecture), topology, constants[""])
     shared["network"] = math.hypot(shared["network"], between_log_sd(op, topology))
     independent = _independent(selected, topology, constants[""], launch)
     analytic = _with_interval(selected, bound, shared, independent, topology)
-    if not learned or not known.is_measured(architecture):
+    if not learned or not fitted.is_measured(architecture):
         return analytic
     if artefact is not None:
         taught = curve(call, artefact, _model(lambda _: constants))
@@ -243,7 +243,7 @@ def _within_hosts(
         return analytic
     hosts = [replace(call, topology=replace(topology, paths=paths)) for paths in STATED_PATHS]
     separate, shared = (_predicted(host, size, physics, artefact, learned=True) for host in hosts)
-    weights = [each.learned for each in (separate, shared) if each.learned is not None]
+    weights = [times.learned for times in (separate, shared) if times.learned is not None]
     if not weights:
         return analytic
     before = analytic.estimate_s
@@ -304,10 +304,10 @@ def _corrected(
     time, weight = taught.at(size, selection)
     estimate = np.maximum(time, analytic.bound_s)
     trained = taught.trained
-    known = topology.device.name in trained.devices
+    is_trained = topology.device.name in trained.devices
     shared = {
         "network": network_log_sd if shares_pcie(topology) else trained.shared_log_sd,
-        "device": trained.shared_log_sd if known else trained.device_log_sd,
+        "device": trained.shared_log_sd if is_trained else trained.device_log_sd,
     }
     variance = sum(value * value for value in shared.values())
     before = sum(value * value for value in analytic.shared_log_sd.values())
@@ -394,9 +394,9 @@ def link_bound(op: Collective, size: F64, topology: Topology) -> F64:
 
 
 def _known(op: str) -> Collective:
-    for known in COLLECTIVES:
-        if op == known:
-            return known
+    for collective in COLLECTIVES:
+        if op == collective:
+            return collective
     raise unknown_name(f"unknown collective {op!r}", "op", ", ".join(COLLECTIVES))
 
 

@@ -116,10 +116,10 @@ def quickest_protocol(
 def fastest(candidates: list[AlgorithmTime]) -> AlgorithmTime:
     """Per row the fastest candidate; the first of equals."""
     best = candidates[0]
-    for other in candidates[1:]:
-        better = other.time_s < best.time_s
+    for candidate in candidates[1:]:
+        better = candidate.time_s < best.time_s
         best = AlgorithmTime(
-            np.where(better, other.time_s, best.time_s),
-            np.where(better, other.latency_s, best.latency_s),
+            np.where(better, candidate.time_s, best.time_s),
+            np.where(better, candidate.latency_s, best.latency_s),
         )
     return best

@@ -201,5 +201,5 @@ def contention(topology: Topology, constants: Constants) -> float:
 
 def sharing(topology: Topology, constants: Constants) -> float:
     """How likely pairs take turns: 0 or 1 where it is stated."""
-    stated = {"own": 0.0, "shared": 1.0}
-    return stated.get(topology.host_paths, constants["sharing_hosts"])
+    share_by_paths = {"own": 0.0, "shared": 1.0}
+    return share_by_paths.get(topology.host_paths, constants["sharing_hosts"])
