@@ -188,18 +188,22 @@ def append_launches(fitted: Mapping[Key, Constants], without: Groups) -> Constan
     """
     best: dict[str, list[float]] = {}
     for (architecture, caller), group in without.items():
-        known = fitted.get((architecture, caller))
+        constants = fitted.get((architecture, caller))
         rows = fitting.sample(held_out(group, False), ROWS_PER_TRANSFER)
-        if known is None:
+        if constants is None:
             continue
         off = [
-            np.abs(log_ratios(rows, {**known, "append_launch_cycles": float(cycles)})).clip(max=0.5)
+            np.abs(log_ratios(rows, {**constants, "append_launch_cycles": float(cycles)})).clip(
+                max=0.5
+            )
             for cycles in APPEND_LAUNCHES
         ]
         best.setdefault(caller, []).append(
-            float(APPEND_LAUNCHES[int(np.argmin([one.mean() for one in off]))])
+            float(APPEND_LAUNCHES[int(np.argmin([errors.mean() for errors in off]))])
         )
-    return fitting.rounded({caller: float(np.median(each)) for caller, each in best.items()})
+    return fitting.rounded(
+        {caller: float(np.median(launches)) for caller, launches in best.items()}
+    )
 
 
 def fit_groups(family: str, groups: Groups, without: Groups, rows: int) -> tuple[Constants, Tables]:
@@ -290,10 +294,10 @@ class Attention(Fitter[Campaigns]):
 
     def without(self, rows: Campaigns, architecture: str, body: Body) -> Body:
         fallback = {k: v for k, v in ATTENTION_FALLBACK.items() if v != architecture}
-        result = self._body(rows.but(architecture), ROWS_PER_TRANSFER, fallback)
-        figures = transfer_score(rows.newest, architecture, result["default"])
+        without = self._body(rows.but(architecture), ROWS_PER_TRANSFER, fallback)
+        figures = transfer_score(rows.newest, architecture, without["default"])
         print(self.group, architecture, figures, flush=True)
-        return result
+        return without
 
 
 def transfer_score(groups: Groups, unseen: str, default: Constants) -> Constants:

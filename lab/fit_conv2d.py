@@ -140,8 +140,13 @@ def tables(free: Sequence[Parameter], logs: F) -> tuple[Constants, Tables]:
 def fit(cases: Sequence[Case], steps: int = 60) -> tuple[Constants, Tables]:
     """Shared constants and those of each architecture."""
     names = parameters(cases)
-    spread = np.array([TIGHT_SD.get(one.plain, PRIOR_SD) for one in names])
-    limit = np.array([np.log(UPPER.get(one.plain, 1e9 * one.guess) / one.guess) for one in names])
+    spread = np.array([TIGHT_SD.get(constant.plain, PRIOR_SD) for constant in names])
+    limit = np.array(
+        [
+            np.log(UPPER.get(constant.plain, 1e9 * constant.guess) / constant.guess)
+            for constant in names
+        ]
+    )
     noise = [
         np.hypot(MODEL_SD, RESOLUTION_US / (case.rows.seconds * 1e6))
         * np.sqrt(len(case.rows) / 90.0)
@@ -236,8 +241,8 @@ class Conv2d(Fitter[list[MeasuredRows]]):
         }
 
     def scores(self, rows: list[MeasuredRows], body: Body) -> dict[str, Any]:
-        result = score(cases(held_out(rows)), body["default"], body["architectures"])
-        return {f"{name} mean_ape": value for name, value in result.items()}
+        errors = score(cases(held_out(rows)), body["default"], body["architectures"])
+        return {f"{name} mean_ape": value for name, value in errors.items()}
 
     def without(self, rows: list[MeasuredRows], architecture: str, body: Body) -> Body:
         train = held_out(rows, False)

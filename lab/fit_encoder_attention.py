@@ -73,8 +73,8 @@ def defaults(tables: Tables) -> Constants:
     means = fitting.means(tables.values())
     for name in means:
         if (plain := name.rpartition(".")[2]) in DEFAULT:
-            known = [table[name] for table in tables.values() if name in table]
-            means[name] = statistics.median([*known, DEFAULT[plain]])
+            values = [table[name] for table in tables.values() if name in table]
+            means[name] = statistics.median([*values, DEFAULT[plain]])
     return {**DEFAULT, **SHARED, **fitting.rounded(means)}
 
 

@@ -150,13 +150,13 @@ class Problem:
     def residuals(self, x: F) -> F:
         """Log of power over measured, and what holds the constants near their start."""
         table = self.constants(x)
-        items = [
+        residuals = [
             log_ratio(self.power(part, unit, table[architecture_of(part)]), part) / NOISE
             for part, unit in zip(self.parts, self.unit, strict=True)
         ]
         pull = np.full(len(x), PULL)
         pull[len(x) - len(self.activities) :] = ACTIVITY_PULL
-        return np.concatenate([*items, (x - self.start) * pull])
+        return np.concatenate([*residuals, (x - self.start) * pull])
 
     @property
     def start(self) -> F:
@@ -274,9 +274,9 @@ def spread(parts: Parts, logs: list[F]) -> float:
 def show(parts: Parts, logs: list[F], title: str) -> Constants:
     """Prints errors by board, table and library; the figures of all."""
     groups: dict[str, list[F]] = {}
-    for part, each in zip(parts, logs, strict=True):
+    for part, log_errors in zip(parts, logs, strict=True):
         name = f"{part.device} {part.words['table']} {part.batch.variant.library}"
-        groups.setdefault(name, []).append(each)
+        groups.setdefault(name, []).append(log_errors)
     for name, several in [(title, logs), *sorted(groups.items())]:
         ape = 100.0 * np.abs(np.expm1(np.concatenate(several)))
         bias = 100.0 * np.median(np.concatenate(several))
@@ -330,20 +330,20 @@ class Energy(Fitter[Rows]):
         unmeasured = []
         for name in sorted(result["architectures"]):
             others = [part for part in rows.fitted if architecture_of(part) != name]
-            other = body(others, rows.static_w)
+            without_architecture = body(others, rows.static_w)
             mine = rows.of(name)
-            unmeasured.append(spread(mine, errors(mine, other, measured=False)))
-            self.others[name] = other
-        for each in (result, *self.others.values()):
-            each["default"]["unmeasured_log_sd"] = max(unmeasured)
+            unmeasured.append(spread(mine, errors(mine, without_architecture, measured=False)))
+            self.others[name] = without_architecture
+        for body_ in (result, *self.others.values()):
+            body_["default"]["unmeasured_log_sd"] = max(unmeasured)
         return {**rounded(result), "fallback": {}}
 
     def scores(self, rows: Rows, body: Body) -> dict[str, Any]:
         held = rows.held_out
         table = {"held-out rows": show(held, errors(held, body, measured=True), "held out")}
-        for name, other in self.others.items():
+        for name, body_without in self.others.items():
             mine = rows.of(name)
-            logs = errors(mine, other, measured=False)
+            logs = errors(mine, body_without, measured=False)
             table[f"without {name}"] = show(mine, logs, f"without {name}")
         return {"power given the measured time, APE %": table}
 

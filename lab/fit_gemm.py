@@ -298,8 +298,8 @@ class Products(Fitter[Groups]):
 
         if architecture in FMA_ONLY and self.known is None:
             self.known = gemm_transfer.fit_tensor(rows, "")
-        known = self.known if architecture in FMA_ONLY else None
-        return gemm_transfer.hold_out(rows, architecture, known)
+        tensor_constants = self.known if architecture in FMA_ONLY else None
+        return gemm_transfer.hold_out(rows, architecture, tensor_constants)
 
 
 def body(common: Constants, tables: Tables, fallback: dict[str, str]) -> Body:

@@ -172,8 +172,8 @@ def score(groups: Sequence[Group], logits: Sequence[F]) -> Constants:
         order = np.argsort(-values, axis=0, kind="stable")
         first.append(order[0] == group.chosen)
         three.append((order[:3] == group.chosen).any(axis=0))
-        known = np.flatnonzero(group.chosen >= 0)
-        ratio.append(group.near[group.chosen[known], known] / group.near[order[0, known], known])
+        rows = np.flatnonzero(group.chosen >= 0)
+        ratio.append(group.near[group.chosen[rows], rows] / group.near[order[0, rows], rows])
     ratios = np.concatenate(ratio)
     table = {
         "top1": float(np.concatenate(first).mean()),
@@ -189,8 +189,8 @@ def error(group: Group, likely: F) -> float:
 
     Tables state a speed in two units, so each of them is centred.
     """
-    expected = (likely * group.seconds).sum(axis=0) / likely.sum(axis=0)
-    off = np.log(group.tuned / expected)
+    mean_s = (likely * group.seconds).sum(axis=0) / likely.sum(axis=0)
+    off = np.log(group.tuned / mean_s)
     for unit in (False, True):
         here = group.absolute == unit
         if here.any():

@@ -247,12 +247,12 @@ def with_defaults(tables: Tables, *, everywhere: bool = True) -> Tables:
     """
     common = fitting.means(table for name, table in tables.items() if name) | tables[""]
     merged = {**tables, "": common}
-    for style, other in STAND_INS.items():
+    for style, stand_in in STAND_INS.items():
         for table in merged.values():
             for name, value in list(table.items()):
                 head, _, last = name.partition(".")
                 # "launch_s" of an architecture marks styles that were measured there
-                if head == other and (table is common or last != "launch_s"):
+                if head == stand_in and (table is common or last != "launch_s"):
                     table.setdefault(f"{style}.{last}", value)
     missing = set(recurrent_styles()) - {name.partition(".")[0] for name in common}
     assert not (missing and everywhere), f"no constants for {missing}"
@@ -323,9 +323,11 @@ class LinearAttention(Fitter[list[MeasuredRows]]):
         others = [part for part in rows if part.hardware.architecture != architecture]
         fitted = fit(healthy(others, ROWS_TO_TRANSFER), steps=STEPS_TO_TRANSFER)
         tables = with_defaults(fitted, everywhere=False)
-        known = {name.partition(".")[0] for table in fitted.values() for name in table}
+        styles_fitted = {name.partition(".")[0] for table in fitted.values() for name in table}
         mine = [part for part in held_out(rows) if part.hardware.architecture == architecture]
-        styles = {style: groups for style, groups in grouped(mine).items() if style in known}
+        styles = {
+            style: groups for style, groups in grouped(mine).items() if style in styles_fitted
+        }
         same = {**tables, architecture: tables[""]}
         scores = evaluate(styles, same, "unmeasured_device_log_sd")
         fitting.show(f"{architecture} held out", scores)

@@ -89,12 +89,12 @@ def fit(
     pull: float = PULL,
 ) -> Constants:
     """Constants of one style on one architecture: soft L1 on the log ratio, drawn to ``start``."""
-    some = fitting.sample(parts, rows)
+    sampled = fitting.sample(parts, rows)
     return fitting.fit_within(
         PRIORS[family],
-        lambda c: [fitting.log_ratio(part, c) for part in some],
+        lambda c: [fitting.log_ratio(part, c) for part in sampled],
         start,
-        sum(len(part) for part in some),
+        sum(len(part) for part in sampled),
         weight=pull,
         steps=steps,
         more_starts=None if warm else _starts,

@@ -92,11 +92,11 @@ def fit(train: Sequence[MeasuredRows], origin: Mapping[str, float], weight: floa
     return table
 
 
-def completed(table: Constants, other: Constants) -> Constants:
+def completed(table: Constants, relative: Constants) -> Constants:
     """With the other chip's constants of formats that have no rows; a kernel that neither has runs
     as the widest of these.
     """
-    every = {**{n: x for n, x in other.items() if n.startswith(f"{STYLE}.")}, **table}
+    every = {**{n: x for n, x in relative.items() if n.startswith(f"{STYLE}.")}, **table}
     return every | {n: every[f"{STYLE}.bf16.{n}"] for n in OF_FORMAT}
 
 

@@ -161,11 +161,11 @@ def loss(passes: Sequence[Pass]) -> float:
     a device measured often counts as much as others.
     """
     groups: dict[tuple[str, ...], list[float]] = {}
-    for one in passes:
-        labels = one.case.labels
-        kind = "prompt" if "prefill_ms" in one.case.measured else "generation"
+    for run in passes:
+        labels = run.case.labels
+        kind = "prompt" if "prefill_ms" in run.case.measured else "generation"
         key = labels["device"], labels["model"], kind
-        groups.setdefault(key, []).append(abs(one.log_ratio()))
+        groups.setdefault(key, []).append(abs(run.log_ratio()))
     return float(np.mean([np.mean(values) for values in groups.values()]))
 
 
@@ -177,8 +177,8 @@ RELATIVES: Mapping[str, str] = {"ggml_vulkan": "ggml_cuda", "mlx": "ggml_metal"}
 
 def shown_by(passes: Sequence[Pass]) -> list[str]:
     """The constants that some passes depend on."""
-    experts = [one for one in passes if any(p.batch.family == STORED[1] for p in one.parts)]
-    prompts = [one for one in experts if "prefill_ms" in one.case.measured]
+    experts = [run for run in passes if any(p.batch.family == STORED[1] for p in run.parts)]
+    prompts = [run for run in experts if "prefill_ms" in run.case.measured]
     hidden = OF_EXPERTS if not experts else () if prompts else OF_EXPERTS[:2]
     return [name for name in START if name not in hidden]
 

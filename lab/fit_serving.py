@@ -114,16 +114,16 @@ class ServingErrors(Fitter[Rows]):
         answers, shipped = answers_of(chosen, answer, BLOCK), beyond_steps()
         rows: Rows = {}
         for name, metric in LATENCIES.items():
-            known = [
-                (case, each)
-                for case, each in zip(chosen, answers, strict=True)
-                if each and not waited(case, each)
+            answered = [
+                (case, beliefs)
+                for case, beliefs in zip(chosen, answers, strict=True)
+                if beliefs and not waited(case, beliefs)
             ]
-            pairs = [(case.measured[metric], *each[metric][:3]) for case, each in known]
+            pairs = [(case.measured[metric], *beliefs[metric][:3]) for case, beliefs in answered]
             measured, estimate, low, high = np.array(pairs).T
             width = np.log(high / low) / (2.0 * Z90)
             own_sd = np.sqrt(np.maximum(width**2 - shipped[name] ** 2, 0.0))
-            names = np.array([_names(case) for case, _ in known])
+            names = np.array([_names(case) for case, _ in answered])
             rows[name] = np.log(measured / estimate), own_sd, names
         return rows
 

@@ -82,7 +82,7 @@ def styled(rows: MeasuredRows) -> str:
 
 def loss(group: Sequence[MeasuredRows], constants: Mapping[str, float]) -> float:
     """Mean over campaigns of the mean |log ratio|."""
-    return float(np.mean([np.mean(np.abs(fitting.log_ratio(one, constants))) for one in group]))
+    return float(np.mean([np.mean(np.abs(fitting.log_ratio(part, constants))) for part in group]))
 
 
 def descend(group: Sequence[MeasuredRows], start: Constants, names: Sequence[str]) -> float:

@@ -140,15 +140,15 @@ ERRORS = {
 def fit(cases: Sequence[Case]) -> tuple[Constants, Tables]:
     """Shared constants and those of each architecture."""
     names = parameters(cases)
-    pull = 1.0 / np.array([_prior_sd(one.name) for one in names])
+    pull = 1.0 / np.array([_prior_sd(constant.name) for constant in names])
     scales = [_scale(case) for case in cases]
 
     def errors(logs: F, i: int) -> F:
         return cases[i].log_ratio(*tables(names, logs)) * scales[i]
 
     def touches(j: int, i: int) -> bool:
-        one = names[j]
-        return one.touches(cases[i].device.architecture) and _may_use(cases[i], one.name)
+        constant = names[j]
+        return constant.touches(cases[i].device.architecture) and _may_use(cases[i], constant.name)
 
     def cost_of(logs: F, j: int) -> float:
         """Of the cases that constant ``j`` may move, and of its distance from its guess."""

@@ -134,11 +134,11 @@ class WholeModels(Fitter[Rows]):
         boards = dict.fromkeys(architecture_of(row) for row in rows)
         tables: dict[str, dict[str, float]] = {}
         for architecture in boards:
-            known = [
+            train = [
                 row for row in rows if row.half == CHOSEN and architecture_of(row) == architecture
             ]
-            forward = [row for row in known if not row.campaign.training]
-            trained = [row for row in known if row.campaign.training]
+            forward = [row for row in train if not row.campaign.training]
+            trained = [row for row in train if row.campaign.training]
             tables[architecture] = _fitted(architecture, forward, STARTS, {})
             if trained:
                 tables[architecture] |= _fitted(
@@ -153,9 +153,9 @@ class WholeModels(Fitter[Rows]):
         with replaced({WHOLE_MODELS: of(body["architectures"])}):
             for campaign in dict.fromkeys(row.campaign for row in rows):
                 for half in families():
-                    some = [row for row in rows if (row.campaign, row.half) == (campaign, half)]
-                    measured = np.array([row.measured_s for row in some])
-                    off = np.abs(predicted(some) / measured - 1.0)
+                    scored = [row for row in rows if (row.campaign, row.half) == (campaign, half)]
+                    measured = np.array([row.measured_s for row in scored])
+                    off = np.abs(predicted(scored) / measured - 1.0)
                     scores[f"{campaign.metric}/{half} mean_ape"] = round(100 * float(off.mean()), 1)
         print(scores)
         return scores
@@ -186,7 +186,7 @@ def _fitted(
 
     def constants(x: F) -> dict[str, float]:
         table = dict(zip(start, (starts * np.exp(x)).tolist(), strict=True))
-        return table | {name: table[other] for name, other in SAME.items() if other in table}
+        return table | {name: table[source] for name, source in SAME.items() if source in table}
 
     def residuals(x: F) -> F:
         with replaced({WHOLE_MODELS: of({architecture: {**others, **constants(x)}})}):

@@ -240,7 +240,9 @@ def add_spread(
             errors[maker(part)].append(log_ratio(part, table))
         bmm = f"_{suffix}" if suffix else ""
         marks = {f":{library}{bmm}": item for library, item in errors.items() if library}
-        marks[f":{suffix}" if suffix else ""] = [one for item in errors.values() for one in item]
+        marks[f":{suffix}" if suffix else ""] = [
+            error for item in errors.values() for error in item
+        ]
         for mark, item in marks.items():
             if mark not in ("", f":{suffix}") and len(errors) == 1:
                 continue
@@ -287,8 +289,8 @@ def scaled(
             if name not in COPIES.get(architecture, (name,)):
                 continue
             new, unit = name, 1.0
-            for by, (given, power) in SCALED.items():
-                if plain == given:
+            for by, (scaled_name, power) in SCALED.items():
+                if plain == scaled_name:
                     new, unit = name.replace(plain, by), size**-power
                     unit *= clock if plain.endswith("_s") else 1.0
             table.setdefault(new, []).append((alike, value * unit))
@@ -298,8 +300,8 @@ def scaled(
 def _pooled(name: str, values: Sequence[tuple[bool, float]]) -> float:
     if ":" in name:
         return math.exp(float(np.median([math.log(value) for _, value in values])))
-    other = 1.0 / SAME_KIND if name.rpartition(".")[2] in SCHEDULING else 1.0
-    weights = [1.0 if alike else other for alike, _ in values]
+    weight_of_other = 1.0 / SAME_KIND if name.rpartition(".")[2] in SCHEDULING else 1.0
+    weights = [1.0 if alike else weight_of_other for alike, _ in values]
     logs = (w * math.log(value) for w, (_, value) in zip(weights, values, strict=True))
     return math.exp(sum(logs) / sum(weights))
 
@@ -320,8 +322,8 @@ def borrowed(common: Mapping[str, float], libraries: Sequence[str]) -> Constants
         }
         if recipe in fitted or not all(values.values()):
             continue
-        for n, each in values.items():
-            constants |= {f"{recipe}.{n}:{x}": float(np.median(each)) for x in libraries}
+        for n, library_values in values.items():
+            constants |= {f"{recipe}.{n}:{x}": float(np.median(library_values)) for x in libraries}
     for recipe in UNLIKE_OTHERS:
         for library in libraries:
             added = [

@@ -66,7 +66,7 @@ def report_held(parts: Sequence[MeasuredRows], entries: Mapping[str, Any], stand
         variant = part.batch.variant
         recipe = recipe_for(variant.dtype)
         constants = selected(table, recipe, maker(part), variant.kernel)
-        known = any(
+        has_format = any(
             f"{recipe.name}.tensor_efficiency" in t for t in entries["architectures"].values()
         )
         sds = [
@@ -74,7 +74,7 @@ def report_held(parts: Sequence[MeasuredRows], entries: Mapping[str, Any], stand
             constants["unmeasured_device_log_sd"],
             constants["family_log_sd"],
         ]
-        if recipe.name not in SIXTEEN_BITS and not known:
+        if recipe.name not in SIXTEEN_BITS and not has_format:
             sds.append(constants["unmeasured_format_log_sd"])
         width = Z90 * math.sqrt(sum(sd * sd for sd in sds))
         scores[label(part)] = {
@@ -86,15 +86,15 @@ def report_held(parts: Sequence[MeasuredRows], entries: Mapping[str, Any], stand
     return scores
 
 
-def hold_out(groups: Groups, held: str, known: tuple[Constants, Tables] | None) -> Body:
+def hold_out(groups: Groups, held: str, tensor: tuple[Constants, Tables] | None) -> Body:
     """The constants of an architecture without its rows.
 
     Args:
-        known: of tensor cores, for an architecture that has none and moves none of them.
+        tensor: those of tensor cores, for an architecture that has none and moves none of them.
     """
     print(f"== {held} held out whole", flush=True)
     kept_groups = without(groups, held)
-    common, architectures = fit_tensor(kept_groups, held) if known is None else known
+    common, architectures = fit_tensor(kept_groups, held) if tensor is None else tensor
     common, architectures = fit_fp32(kept_groups["fp32"], common, architectures, ROWS)
     architectures = with_stand_in(
         common, architectures, kept_groups["bf16"] + kept_groups["another laboratory, fp16"]

@@ -65,11 +65,13 @@ def grouped(parts: Sequence[MeasuredRows]) -> Styles:
         setting = setting_with(part.batch.variant, part.hardware, BASE)
         table[part.device, setting.style, setting.rates].append((setting, part))
     styles: Styles = defaultdict(list)
-    for items in table.values():
-        setting = items[0][0]
-        layer = joined([layer_of(one, columns(part)) for one, part in items])
+    for members in table.values():
+        setting = members[0][0]
+        layer = joined([layer_of(its_setting, columns(part)) for its_setting, part in members])
         with replaced({PHYSICS: UNFITTED}):
-            seconds = np.concatenate([part.seconds / fitting.slowdowns(part) for _, part in items])
+            seconds = np.concatenate(
+                [part.seconds / fitting.slowdowns(part) for _, part in members]
+            )
         styles[setting.style].append(Group(setting, setting.device.architecture, layer, seconds))
     return dict(sorted(styles.items()))
 

@@ -107,13 +107,13 @@ def unseen_table() -> list[str]:
             continue
         for metric in result["metrics"]:
             ours, others = metric["silicast"], metric["others"]
-            known = others.get(KNOWN, {})
+            known_peer = others.get(KNOWN, {})
             rows.append(
                 [
                     metric["metric"],
                     figure(int(ours["rows"])),
                     *(figure(ours.get(name)) for name in UNSEEN),
-                    *(figure(known.get(name)) for name in ("mean_ape", "bias_pct")),
+                    *(figure(known_peer.get(name)) for name in ("mean_ape", "bias_pct")),
                     *(figure(_where_answered(others.get(name, {}))) for name in WAYS),
                 ]
             )

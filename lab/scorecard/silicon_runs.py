@@ -109,10 +109,10 @@ def checkpoint(name: str, stated: str | None) -> tuple[str, str]:
         return name, ""
     plain = re.sub(r"-(FP8|Instruct)$", "", name)
     listed = (_CHECKPOINTS.get((name, stated or "")), f"{plain}-{_QUANTISED.get(stated or '')}")
-    for other in filter(None, listed):
+    for candidate in filter(None, listed):
         try:
-            find_model(other)
+            find_model(candidate)
         except SilicastError:
             continue
-        return other, ""
+        return candidate, ""
     return name, wanted

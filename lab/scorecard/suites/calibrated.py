@@ -59,15 +59,15 @@ SOURCES_READ = (
 
 def _score(data: Path, limit: int | None) -> list[Scored]:
     """One row a measured kernel; with ``limit`` fewer tables, each with fewer rows."""
-    items = []
+    scored = []
     every = user_tables(data, DEVICES)
     for metric, kinds in METRICS.items():
         tables = [table for table in every if f"{table.family} {table.dtype}" in kinds]
         if limit is not None:
             tables = tables[:1]
         if tables:
-            items.append(_calibrated(metric, tables, limit))
-    return items + [_scaled(data, device, limit) for device in WANTED]
+            scored.append(_calibrated(metric, tables, limit))
+    return scored + [_scaled(data, device, limit) for device in WANTED]
 
 
 def _calibrated(metric: str, tables: Sequence[UserTable], limit: int | None) -> Scored:
@@ -97,10 +97,10 @@ def _times(table: UserTable) -> list[KernelTimes]:
 
 
 def _after(
-    table: UserTable, given: I64, scored: UserTable, plain: Sequence[KernelTimes]
+    table: UserTable, indices: I64, scored: UserTable, plain: Sequence[KernelTimes]
 ) -> list[KernelTimes]:
-    """Times of ``scored`` after the rows ``given`` of a table."""
-    return _changed(_calibrator(table.take(np.sort(given))), scored, plain)
+    """Times of ``scored`` after the rows ``indices`` of a table were measured."""
+    return _changed(_calibrator(table.take(np.sort(indices))), scored, plain)
 
 
 def _changed(
@@ -125,7 +125,7 @@ def _scored(
     by_rows: Mapping[int, Sequence[KernelTimes]],
 ) -> Scored:
     def micros(times: Sequence[KernelTimes], column: Callable[[KernelTimes], F64]) -> F64:
-        return 1e6 * np.concatenate([column(each) for each in times])
+        return 1e6 * np.concatenate([column(times_of_part) for times_of_part in times])
 
     kernels = f"{table.family} {table.dtype} {table.library}"
     return Scored(

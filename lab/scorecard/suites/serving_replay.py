@@ -116,9 +116,9 @@ class ProfilePrices:
         """See :meth:`StepPrices.run`."""
         positions = np.unique(np.append(np.arange(0, steps, 16), steps - 1))
         prices = [self.price((), decode_kv + int(position)) for position in positions]
-        each = np.interp(np.arange(steps), positions, [price.pass_s for price in prices])
+        pass_s = np.interp(np.arange(steps), positions, [price.pass_s for price in prices])
         nothing = [0.0] * steps
-        return RunPrice([each.tolist()], nothing, prices[0].work_s, nothing)
+        return RunPrice([pass_s.tolist()], nothing, prices[0].work_s, nothing)
 
     def _dense_us(self, tokens: int, sequences: int) -> float:
         if (tokens, sequences) not in self._known:
@@ -166,7 +166,7 @@ def _attention(data: Path) -> Grid:
     names = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
     columns = [rows[name].to_numpy() for name in names]
     knots = tuple(np.unique(column).astype(float) for column in columns)
-    times = np.full([len(each) for each in knots], np.nan)
+    times = np.full([len(axis) for axis in knots], np.nan)
     positions = tuple(np.searchsorted(k, c) for k, c in zip(knots, columns, strict=True))
     times[positions] = rows["time_us"].to_numpy()
     times[0, :, 0, :] = 0.0  # neither prompts nor sequences: no attention
@@ -183,9 +183,9 @@ def _attention(data: Path) -> Grid:
 def _straight(part: F64) -> None:
     """Fills what is missing in each row from its neighbours, in place."""
     for row in part:
-        known = np.flatnonzero(np.isfinite(row))
-        if len(known):
-            row[:] = np.interp(np.arange(len(row)), known, row[known])
+        finite = np.flatnonzero(np.isfinite(row))
+        if len(finite):
+            row[:] = np.interp(np.arange(len(row)), finite, row[finite])
 
 
 def deployment() -> Deployment:

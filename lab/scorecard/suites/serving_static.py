@@ -182,8 +182,8 @@ def _queued(device: str, concurrency: int) -> dict[str, Believed]:
 
 
 def _believed(program_pass: ProgramPass, beside_ms: float) -> Believed:
-    known, bound = program_pass.total.latency_s.times(1e3), program_pass.total.bound_seconds * 1e3
-    return known.estimate + beside_ms, known.p05 + beside_ms, known.p95 + beside_ms, bound
+    ms, bound = program_pass.total.latency_s.times(1e3), program_pass.total.bound_seconds * 1e3
+    return ms.estimate + beside_ms, ms.p05 + beside_ms, ms.p95 + beside_ms, bound
 
 
 @cache
