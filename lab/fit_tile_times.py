@@ -193,13 +193,13 @@ def fit(parts: Sequence[Rows], limits: Sequence[Defaults]) -> dict[str, float]:
     def loss(x: F) -> float:
         c, total = constants(x), PULL * float(((x - start) ** 2).mean())
         for rows in parts:
-            each = huber(errors(rows, c))
-            swept = each[rows.exact].mean() + 0.5 * each[~rows.exact].mean()
+            losses = huber(errors(rows, c))
+            swept = losses[rows.exact].mean() + 0.5 * losses[~rows.exact].mean()
             total += float(swept) / len(parts)
         for defaults in limits:
             error = beyond_defaults(defaults, c)
-            each = huber(error) * np.where(error > 0.0, 1.0, BELOW_DEFAULT)
-            total += LIMITS * float(each.mean()) / len(limits)
+            losses = huber(error) * np.where(error > 0.0, 1.0, BELOW_DEFAULT)
+            total += LIMITS * float(losses.mean()) / len(limits)
         return total
 
     best = start

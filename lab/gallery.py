@@ -261,13 +261,13 @@ def drawn(runs: Mapping[str, Run]) -> Any:
     end = max(outcome.found.timeline.total_s for outcome in runs.values())
     unit, factor = ("ms", 1e3) if end < 1.0 else ("s", 1.0)
     seen: dict[str, None] = {}
-    for row, (way, each) in enumerate(runs.items()):
-        for kind, spans in _spans(each.found, end).items():
+    for row, (way, way_outcome) in enumerate(runs.items()):
+        for kind, spans in _spans(way_outcome.found, end).items():
             scaled = [(start * factor, length * factor) for start, length in spans]
             top.broken_barh(scaled, (-row - 0.4, 0.8), color=KINDS[kind][0], linewidth=0)
             seen[kind] = None
-        line = each.found.timeline
-        held = alive_bytes(each.found.model.graph.executions)
+        line = way_outcome.found.timeline
+        held = alive_bytes(way_outcome.found.model.graph.executions)
         bottom.step(
             np.append(line.start_s, line.total_s) * factor,
             np.append(held, held[-1]) / GB,

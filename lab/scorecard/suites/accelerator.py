@@ -152,7 +152,7 @@ def _eyeriss(data: Path) -> Iterator[Scored]:
     filters = np.array([float(c.traffic.reads[0, 0, 0]) for c in nests])
     waits = np.array(
         [
-            least_squares_share(*(np.delete(each, row) for each in (cycles, busy, filters)))
+            least_squares_share(*(np.delete(values, row) for values in (cycles, busy, filters)))
             for row in range(len(rows))
         ]
     )

@@ -134,9 +134,9 @@ def _others(every: Sequence[Swept], count: int) -> Mapping[str, Callable[[Swept]
         shares = [float(np.isin(other.near[:count], swept.near).any()) for other in others if other]
         return sum(shares) / max(len(shares), 1)
 
-    def rule(one: Swept) -> float:
-        position = _places().get(sglang_rule(*one.sizes[:2]).pairs)
-        return float(position is not None and position in one.near)
+    def rule(target: Swept) -> float:
+        position = _places().get(sglang_rule(*target.sizes[:2]).pairs)
+        return float(position is not None and position in target.near)
 
     def chance(one: Swept) -> float:
         total = len(legal(SWEEP, one.hardware, recipe_for("bf16")))

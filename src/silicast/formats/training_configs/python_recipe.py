@@ -64,7 +64,7 @@ def chosen_recipe(
     name = stated.chosen(recipes, path)
     built = builts[name]
     for line, names in built.blocked:
-        if any(effects.changes(each.partition(".")[2]) for each in names):
+        if any(effects.changes(argument.partition(".")[2]) for argument in names):
             raise unsupported(
                 f"sets {names[0]}, by what is known when it runs",
                 line,

@@ -135,15 +135,15 @@ def _over(network: Link, fabric: ExpertFabric) -> ExpertFabric:
     latency as its hops, which collectives show.
     """
     table = load_physics(NETWORK)
-    own, measured = table.constants(network.name), table.constants(MEASURED_NETWORK)
+    of_network, measured = table.constants(network.name), table.constants(MEASURED_NETWORK)
     rate = network.bandwidth_bytes_per_s / MEASURED_RATE
     is_other = network.name != MEASURED_NETWORK
     return replace(
         fabric,
         per_node=max(network.domain, 1),
-        network_rate=rate * own["network_efficiency"] / measured["network_efficiency"],
-        network_wait=own["network_step_us"] / measured["network_step_us"],
-        network_log_sd=own["network_log_sd_unmeasured"] if is_other else 0.0,
+        network_rate=rate * of_network["network_efficiency"] / measured["network_efficiency"],
+        network_wait=of_network["network_step_us"] / measured["network_step_us"],
+        network_log_sd=of_network["network_log_sd_unmeasured"] if is_other else 0.0,
     )
 
 

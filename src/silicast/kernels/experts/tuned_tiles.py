@@ -81,19 +81,19 @@ def tile_choice(tokens: F64, experts: F64, width: F64, dtype: str) -> TileChance
 def terms_of(tokens: F64, experts: F64, width: F64, dtype: str) -> F64:
     """What the logits are linear in, shape (terms, rows)."""
     logs = log_fixed(np.stack((tokens, experts, width)).astype(np.float64)) * _LOG2
-    each = logs[:1] - logs[1:2]
+    log_per_expert = logs[:1] - logs[1:2]
     small = logs * 0.125
     marks = np.array([[1.0 if name == dtype else 0.0] for name in FORMATS])
     terms: F64 = np.concatenate(
         (
-            np.ones_like(each),
+            np.ones_like(log_per_expert),
             small,
             small[_ONE] * small[_OTHER],
-            np.maximum(each - _EACH_BENDS, 0.0) * 0.25,
+            np.maximum(log_per_expert - _EACH_BENDS, 0.0) * 0.25,
             np.maximum(logs[:1] - _TOKEN_BENDS, 0.0) * 0.25,
-            marks + np.zeros_like(each),
+            marks + np.zeros_like(log_per_expert),
             marks * small[:1],
-            marks * (each * 0.125),
+            marks * (log_per_expert * 0.125),
         )
     )
     return terms

@@ -205,7 +205,7 @@ def packaged_open_graph(
         graph = open_graph_of(
             name,
             make,
-            {each: usual[each] for each in opened},
+            {size_name: usual[size_name] for size_name in opened},
             named=usual.__contains__,
             training=training,
             dtype=dtype,
