@@ -113,10 +113,10 @@ def edges_of(bins: NDArray[np.uint8]) -> NDArray[np.uint16]:
     """The first code of each bin but the first, padded with CODES; shape (F, 255) at most."""
     rows = [np.flatnonzero(np.diff(row)) + 1 for row in bins]
     width = max((len(row) for row in rows), default=0)
-    result = np.full((len(rows), max(width, 1)), CODES, dtype=np.uint16)
-    for row, edges in zip(result, rows, strict=True):
+    table = np.full((len(rows), max(width, 1)), CODES, dtype=np.uint16)
+    for row, edges in zip(table, rows, strict=True):
         row[: len(edges)] = edges
-    return result
+    return table
 
 
 def tensors_of_forest(forest: Forest) -> dict[str, NDArray[Any]]:

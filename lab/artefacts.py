@@ -63,11 +63,11 @@ _WRITING = threading.Lock()
 def provenance_of(artefact: str) -> Provenance | None:
     """What an artefact was made from, as its card says; None = not recorded."""
     if artefact.startswith("held_out"):
-        known = _cards_of_held_out().get(artefact)
+        provenance = _cards_of_held_out().get(artefact)
     else:
-        result = read(artefact)
-        known = result.get("card", result).get("provenance")
-    return None if known is None else msgspec.convert(known, Provenance)
+        content_of_file = read(artefact)
+        provenance = content_of_file.get("card", content_of_file).get("provenance")
+    return None if provenance is None else msgspec.convert(provenance, Provenance)
 
 
 def reasons(name: str, data: Path | None) -> list[str]:
@@ -81,27 +81,29 @@ def reasons(name: str, data: Path | None) -> list[str]:
         if not path_of(artefact).is_file():
             reasons.append(f"{artefact} is not there")
             continue
-        known = provenance_of(artefact)
-        if known is None:
+        provenance = provenance_of(artefact)
+        if provenance is None:
             reasons.append(f"{artefact} does not say what it was made from")
             continue
-        if known.content != content(artefact):
+        if provenance.content != content(artefact):
             reasons.append(f"{artefact} was changed by hand")
-        if code_hash(stage.modules) not in (known.code, known.accepted):
+        if code_hash(stage.modules) not in (provenance.code, provenance.accepted):
             reasons.append(f"{OTHER_CODE} {artefact} changed")
-        reasons += [f"{one} that {artefact} rests on {why}" for one, why in _moved(known, data)]
+        reasons += [
+            f"{needed} that {artefact} rests on {why}" for needed, why in _moved(provenance, data)
+        ]
     return reasons
 
 
-def _moved(known: Provenance, data: Path | None) -> Iterator[tuple[str, str]]:
+def _moved(provenance: Provenance, data: Path | None) -> Iterator[tuple[str, str]]:
     """Inputs that are not what they were, and what became of them."""
-    for artefact, value in known.constants.items():
+    for artefact, value in provenance.constants.items():
         if not path_of(artefact).is_file():
             yield artefact, "is not there"
         elif content(artefact) != value:
             yield artefact, "changed"
     if data is not None:
-        for table, value in known.data.items():
+        for table, value in provenance.data.items():
             if table_hash(data / table) != value:
                 yield table, "changed"
 
@@ -129,13 +131,13 @@ def run_stage(name: str) -> list[str]:
     for artefact in stage.makes:
         if not path_of(artefact).is_file():
             raise SilicastError(f"stage {name} did not make {artefact}", file="lab/chain.toml")
-        known = Provenance(content(artefact), made_by, tables, constants)
+        provenance = Provenance(content(artefact), made_by, tables, constants)
         with _WRITING:
-            _write_card(artefact, known, earlier[artefact])
+            _write_card(artefact, provenance, earlier[artefact])
     return [
-        f"reads {one}: add {maker_of(one) or 'a stage that makes it'!r} to `after`"
-        for one in constants
-        if maker_of(one) not in before(name)
+        f"reads {needed}: add {maker_of(needed) or 'a stage that makes it'!r} to `after`"
+        for needed in constants
+        if maker_of(needed) not in before(name)
     ]
 
 
@@ -176,23 +178,23 @@ def _dated(artefact: str) -> tuple[str, str]:
     """Hash and date of an artefact that is there: the date stays if its numbers do."""
     if not path_of(artefact).is_file() or artefact.startswith("held_out"):
         return "", ""
-    result = read(artefact)
-    return content(artefact), result.get("card", result)["date"]
+    content_of_file = read(artefact)
+    return content(artefact), content_of_file.get("card", content_of_file)["date"]
 
 
-def _write_card(artefact: str, known: Provenance, earlier: tuple[str, str]) -> None:
+def _write_card(artefact: str, provenance: Provenance, earlier: tuple[str, str]) -> None:
     """Adds provenance and date to the card of an artefact."""
     if artefact.startswith("held_out"):
-        cards = {**_cards_of_held_out(), artefact: msgspec.to_builtins(known)}
+        cards = {**_cards_of_held_out(), artefact: msgspec.to_builtins(provenance)}
         _write(CARDS_OF_HELD_OUT, dict(sorted(cards.items())))
         return
-    result = read(artefact)
-    card = result.get("card", result)
+    content_of_file = read(artefact)
+    card = content_of_file.get("card", content_of_file)
     before_, date = earlier
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    card["date"] = date if date and before_ == known.content else today
-    card["provenance"] = msgspec.to_builtins(known)
-    _write(path_of(artefact), result)
+    card["date"] = date if date and before_ == provenance.content else today
+    card["provenance"] = msgspec.to_builtins(provenance)
+    _write(path_of(artefact), content_of_file)
 
 
 def _cards_of_held_out() -> dict[str, Any]:
@@ -228,7 +230,7 @@ def make(wanted: set[str], jobs: int) -> list[str]:
     lacking: list[str] = []
     with ThreadPoolExecutor(jobs) as pool:
         while left or running:
-            for name in [one for one in left if before(one) & needed <= finished]:
+            for name in [stage for stage in left if before(stage) & needed <= finished]:
                 if len(running) >= jobs:
                     break
                 left.remove(name)
@@ -261,16 +263,16 @@ def accept(sample: set[str], moved: Collection[str] = ()) -> None:
     """
     if not sample:
         raise SilicastError("names no stage", field="--accept", hint="name stages to run again")
-    accepted = (OTHER_CODE, *(f"{one} that " for one in moved if path_of(one).is_file()))
+    accepted = (OTHER_CODE, *(f"{name} that " for name in moved if path_of(name).is_file()))
     changed = [
         name
         for name in stages()
         if (why := reasons(name, data_folder())) and all(x.startswith(accepted) for x in why)
     ]
-    for name in (one for one in stages() if one in sample):
+    for name in (stage for stage in stages() if stage in sample):
         earlier = {artefact: content(artefact) for artefact in stages()[name].makes}
         run_stage(name)
-        others = [one for one, value in earlier.items() if content(one) != value]
+        others = [artefact for artefact, value in earlier.items() if content(artefact) != value]
         if others:
             raise SilicastError(
                 f"stage {name} makes other numbers: {', '.join(others)}",
@@ -285,13 +287,15 @@ def accept(sample: set[str], moved: Collection[str] = ()) -> None:
 
 def _accept(artefact: str, code: str, moved: Collection[str]) -> None:
     """Writes into a card that code and constants of these hashes give its numbers too."""
-    known = provenance_of(artefact)
-    if known is None:
+    provenance = provenance_of(artefact)
+    if provenance is None:
         return
-    now = {one: content(one) for one in moved if one in known.constants}
-    accepted = code if known.code != code else known.accepted
-    again = msgspec.structs.replace(known, accepted=accepted, constants={**known.constants, **now})
-    if again != known:
+    now = {needed: content(needed) for needed in moved if needed in provenance.constants}
+    accepted = code if provenance.code != code else provenance.accepted
+    again = msgspec.structs.replace(
+        provenance, accepted=accepted, constants={**provenance.constants, **now}
+    )
+    if again != provenance:
         _write_card(artefact, again, _dated(artefact))
 
 

@@ -124,9 +124,9 @@ class Pool:
         return _shared_by(self.family, name, *cell)
 
     def _fixed(self, caller: str, library: str) -> Constants:
-        known = self.append.get(caller, self.start["append_launch_cycles"])
+        launch_cycles = self.append.get(caller, self.start["append_launch_cycles"])
         exponent = EXPONENT.get(library, EXPONENT[""])
-        return {**self.start, "append_launch_cycles": known, "tensor_exponent": exponent}
+        return {**self.start, "append_launch_cycles": launch_cycles, "tensor_exponent": exponent}
 
     def _fit(self, priors: dict[str, Prior]) -> _Found:
         keys = list(

@@ -40,11 +40,11 @@ def train_forest(columns: F64, target: F64, settings: Settings = Settings()) -> 
     left = target - common.of_bins(bins).astype(np.float64) * LEAF_SCALE
     region = regions(splits, bins)
     apart = replace(settings, trees=settings.own_trees, prior=OWN_PRIOR, rows=OWN_ROWS)
-    current = []
+    own_trees = []
     for number in range(len(splits) + 1):
         rows = np.flatnonzero(region == number)
-        current.append(grown(tables, bins[:, rows], left[rows], apart))
-    return Forest(common, splits, tuple(current))
+        own_trees.append(grown(tables, bins[:, rows], left[rows], apart))
+    return Forest(common, splits, tuple(own_trees))
 
 
 def train_quantile(
@@ -131,11 +131,11 @@ def _newton(
     for tree in range(settings.trees):
         pull, mass = pull_of(log)
         rows = np.sort(rng.permutation(count)[: max(1, round(settings.rows * count))])
-        requested = drawn_features(rng, len(tables), settings)
+        drawn = drawn_features(rng, len(tables), settings)
         seen, number = bins[:, rows], np.zeros(len(rows), dtype=np.int64)
         for level in range(depth):
             feature, threshold = best_question(
-                seen, requested, number, pull[rows], 1 << level, settings.prior, mass[rows]
+                seen, drawn, number, pull[rows], 1 << level, settings.prior, mass[rows]
             )
             features[tree, level], thresholds[tree, level] = feature, threshold
             number |= (seen[feature] >= threshold).astype(np.int64) << level
@@ -150,19 +150,19 @@ def _newton(
 def _splits(bins: U8, target: F64, count: int) -> NDArray[np.int16]:
     """Best first: the splits that lower the squared error most; shape (at most count - 1, 3)."""
     region = np.zeros(len(target), dtype=np.int64)
-    items: list[tuple[int, int, int]] = []
+    splits: list[tuple[int, int, int]] = []
     open_ones = {0: _best_split(bins, target)}
-    while len(items) < count - 1:
+    while len(splits) < count - 1:
         chosen = max(open_ones, key=lambda number: open_ones[number][0])
         gain, feature, first = open_ones[chosen]
         if gain <= 0.0:
             break
-        items.append((chosen, feature, first))
-        region[(region == chosen) & (bins[feature] >= first)] = len(items)
-        for number in (chosen, len(items)):
+        splits.append((chosen, feature, first))
+        region[(region == chosen) & (bins[feature] >= first)] = len(splits)
+        for number in (chosen, len(splits)):
             rows = np.flatnonzero(region == number)
             open_ones[number] = _best_split(bins[:, rows], target[rows])
-    return np.array(items, dtype=np.int16).reshape(-1, 3)
+    return np.array(splits, dtype=np.int16).reshape(-1, 3)
 
 
 def _best_split(bins: U8, target: F64) -> tuple[float, int, int]:

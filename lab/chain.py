@@ -102,17 +102,17 @@ def before(name: str) -> set[str]:
     before: set[str] = set()
     waiting = list(stages()[name].after)
     while waiting:
-        one = waiting.pop()
-        if one not in before:
-            before.add(one)
-            waiting += stages()[one].after
+        stage = waiting.pop()
+        if stage not in before:
+            before.add(stage)
+            waiting += stages()[stage].after
     return before
 
 
 def made_later(name: str) -> set[str]:
     """Artefacts that a stage does not see: not its own, of no stage before it, not declared."""
-    known = before(name) | {name}
-    seen = {artefact for one in known for artefact in stages()[one].makes}
+    earlier = before(name) | {name}
+    seen = {artefact for stage in earlier for artefact in stages()[stage].makes}
     every = {artefact for stage in stages().values() for artefact in stage.makes}
     return every - seen - set(stages()[name].also_reads)
 

@@ -67,9 +67,9 @@ def single(rows: CollectiveRows) -> Mask:
 
 def kernels(*libraries: str, largest: int = (8 << 20) + 1) -> Callable[[CollectiveRows], Mask]:
     def select(rows: CollectiveRows) -> Mask:
-        current = np.isin(rows.library, libraries) & (rows.launch == "graph")
+        of_graph = np.isin(rows.library, libraries) & (rows.launch == "graph")
         routed = (rows.library == "vllm") & (rows.size > 2 << 20)
-        return current & (rows.size < largest) & (rows.version != "0.5.14") & ~routed
+        return of_graph & (rows.size < largest) & (rows.version != "0.5.14") & ~routed
 
     return select
 
@@ -176,17 +176,17 @@ NVLINK = (("ampere", 8.0, 0.95), ("hopper", 4.5, 0.8), ("blackwell", 7.5, 1.3))
 
 
 def stages() -> list[Stage]:
-    items = []
+    stage_list = []
     for architecture, base, step in NVLINK:
-        one = (architecture,)
-        items += [
-            Stage("ring", one, switched_ring, ring_constants("nvlink", base, step)),
-            Stage("messages", one, point_to_point, message_constants("nvlink", base)),
+        architectures = (architecture,)
+        stage_list += [
+            Stage("ring", architectures, switched_ring, ring_constants("nvlink", base, step)),
+            Stage("messages", architectures, point_to_point, message_constants("nvlink", base)),
         ]
     switches = ("hopper", "blackwell")
     nvlinks = ("ampere", *switches)
     return [
-        *items,
+        *stage_list,
         Stage("single", ("ampere",), single, {"nvlink.single_efficiency": (0.8, 0.3, 0.97)}),
         Stage("nvls", switches, in_switch, {
             "nvls.base_us": (15, 3, 40), "nvls.nvls_efficiency": (0.7, 0.2, 0.97),

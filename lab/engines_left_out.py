@@ -46,7 +46,7 @@ def of_engine(part: MeasuredRows, engine: str) -> bool:
 
 def single_campaigns(data: Path) -> list[MeasuredRows]:
     """Products in bf16 of each engine's newest release on the architecture."""
-    versions = [version for each in NEWEST.values() for version in each]
+    versions = [version for group in NEWEST.values() for version in group]
     filters = [("gemm_dtype", "=", "bfloat16"), ("version", "in", versions)]
     words = ("system", "backend", "version", "gemm_dtype")
     parts = read_table(data, PRODUCTS, words=words, filters=filters)
@@ -55,15 +55,17 @@ def single_campaigns(data: Path) -> list[MeasuredRows]:
 
 def products(rows: Groups, single: Sequence[MeasuredRows], engine: str) -> dict[str, F]:
     """Format -> log ratios of an engine's products under constants fitted without them."""
-    known = {
+    campaigns = {
         name: [part for part in parts if not of_engine(part, engine)]
         for name, parts in rows.items()
     }
-    known["bf16"] = [part for part in known["bf16"] if architecture_of(part) != ARCHITECTURE]
-    known["bf16"] += [
+    campaigns["bf16"] = [
+        part for part in campaigns["bf16"] if architecture_of(part) != ARCHITECTURE
+    ]
+    campaigns["bf16"] += [
         least_hashed(part, 6000) for part in single if part.batch.variant.library != engine
     ]
-    common, tables = fit_tensor(known, "")
+    common, tables = fit_tensor(campaigns, "")
     scored = [part for part in (*rows["narrow formats"], *single) if of_engine(part, engine)]
     return {
         part.batch.variant.dtype: log_ratio(

@@ -59,19 +59,19 @@ def spread_of(bins: U8, columns: F64, target: F64) -> Trees:
         bins: tables of the correction's features.
         columns, target: its training rows, as of :func:`~silicast.learning.boosting.train`.
     """
-    result = binned(bins, codes(columns))
+    bins_of_rows = binned(bins, codes(columns))
     half = np.random.default_rng(1).permutation(len(target)) % 2 == 0
     distance = np.empty(len(target))
     for mine in (half, ~half):
-        distance[mine] = np.abs(_by_others(bins, result, target, mine))
+        distance[mine] = np.abs(_by_others(bins, bins_of_rows, target, mine))
     log = np.log(distance + LEAST)
-    return grown(bins, result, log - np.median(log), OF_SPREAD)
+    return grown(bins, bins_of_rows, log - np.median(log), OF_SPREAD)
 
 
-def _by_others(bins: U8, result: U8, target: F64, mine: NDArray[np.bool_]) -> F64:
+def _by_others(bins: U8, bins_of_rows: U8, target: F64, mine: NDArray[np.bool_]) -> F64:
     """What trees of the other half leave over."""
-    trees = grown(bins, result[:, ~mine], target[~mine], QUICK)
-    left: F64 = target[mine] - trees.of_bins(result[:, mine]).astype(np.float64) * LEAF_SCALE
+    trees = grown(bins, bins_of_rows[:, ~mine], target[~mine], QUICK)
+    left: F64 = target[mine] - trees.of_bins(bins_of_rows[:, mine]).astype(np.float64) * LEAF_SCALE
     return left
 
 
@@ -117,7 +117,7 @@ def train_family(
     model: Implementation,
     parts: Sequence[MeasuredKernels],
     settings: Settings = Settings(),
-    remark: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> tuple[list[Trained], dict[str, Learned]]:
     """Corrections for every architecture and format of ``parts``.
 
@@ -132,12 +132,12 @@ def train_family(
     table: dict[str, Learned] = {}
     for (architecture, dtype), members in sorted(groups.items()):
         key = f"{dtype}.{architecture}"
-        one = _train_one(model, key, architecture, dtype, members, settings)
-        if one is None:
+        trained = _train_one(model, key, architecture, dtype, members, settings)
+        if trained is None:
             continue
-        described.append(one[0])
-        table[key] = one[1]
-        remark(f"{model.family} {key}: {one[0].scores}")
+        described.append(trained[0])
+        table[key] = trained[1]
+        report(f"{model.family} {key}: {trained[0].scores}")
     return described, table
 
 
@@ -215,22 +215,22 @@ def _other_release(
     fewer than two releases have rows enough.
     """
     medians: list[float] = []
-    remaining: list[F64] = []
+    deviations: list[F64] = []
     quick = replace(settings, trees=max(20, settings.trees // 2))
     for number in range(releases):
         mine = table.release == number
-        other = fit & ~mine
+        train_rows = fit & ~mine
         here = table.held_out & mine & ~table.blank
-        if int(other.sum()) < MIN_ROWS or int(here.sum()) < FEWEST_OF_RELEASE:
+        if int(train_rows.sum()) < MIN_ROWS or int(here.sum()) < FEWEST_OF_RELEASE:
             continue
-        some = table.take(other)
-        trees = train(some.columns, some.target, settings=quick)
+        train_table = table.take(train_rows)
+        trees = train(train_table.columns, train_table.target, settings=quick)
         left = trees.evaluate(table.columns[:, here]) - table.target[here]
         medians.append(float(np.median(left)))
-        remaining.append((left - medians[-1]) / usual[here])
+        deviations.append((left - medians[-1]) / usual[here])
     if len(medians) < 2:
         return 0.0, 0.0
-    return float(np.sqrt(np.mean(np.square(medians)))), normal_sd(np.concatenate(remaining))
+    return float(np.sqrt(np.mean(np.square(medians)))), normal_sd(np.concatenate(deviations))
 
 
 def _table(
@@ -256,16 +256,16 @@ def _table(
     who = [row for row, name in enumerate(names) if name.startswith(WHO)]
     if not columns[who].any():
         return named
-    some = np.arange(0, count, round(1.0 / BLANK_SHARE))
-    bare = columns[:, some]
+    blank_rows = np.arange(0, count, round(1.0 / BLANK_SHARE))
+    bare = columns[:, blank_rows]
     bare[who] = 0.0
     unnamed = _TrainingRows(
         bare,
-        named.target[some],
-        named.held_out[some],
-        named.device[some],
-        named.release[some],
-        ~named.blank[some],
+        named.target[blank_rows],
+        named.held_out[blank_rows],
+        named.device[blank_rows],
+        named.release[blank_rows],
+        ~named.blank[blank_rows],
     )
     return _joined([named, unnamed])
 
@@ -302,11 +302,11 @@ def _left_out(
         return left_out
     quick = replace(settings, trees=max(20, settings.trees // 4))
     for number in range(devices):
-        other = fit & (table.device != number)
+        train_rows = fit & (table.device != number)
         here = table.held_out & (table.device == number) & ~table.blank
-        if int(other.sum()) < MIN_ROWS or not here.any():
+        if int(train_rows.sum()) < MIN_ROWS or not here.any():
             continue
-        trees = train(table.columns[:, other], table.target[other], settings=quick)
+        trees = train(table.columns[:, train_rows], table.target[train_rows], settings=quick)
         left_out[number] = trees.evaluate(table.columns[:, here]) - table.target[here]
     return left_out
 
@@ -348,8 +348,8 @@ def devices_left_out(
 
 
 def _ranges(columns: F64) -> NDArray[np.int64]:
-    result = codes(columns)
-    return np.stack([result.min(axis=1), result.max(axis=1)], axis=1)
+    feature_codes = codes(columns)
+    return np.stack([feature_codes.min(axis=1), feature_codes.max(axis=1)], axis=1)
 
 
 def _medians(left: F64, device: NDArray[np.int64], scored: NDArray[np.bool_]) -> F64:

@@ -66,8 +66,8 @@ def lengths(first: float, decay: float, most: int) -> fitting.F:
 
 def errors(chosen: Sequence[Series], first: float, decay: float) -> fitting.F:
     """Log of predicted over measured acceptance lengths."""
-    items = [np.log(lengths(first, decay, len(each)) / each) for _, _, each in chosen]
-    return np.concatenate(items)
+    residuals = [np.log(lengths(first, decay, len(rates)) / rates) for _, _, rates in chosen]
+    return np.concatenate(residuals)
 
 
 def fit(chosen: Sequence[Series], *, decays: bool = True) -> tuple[float, float]:
@@ -80,20 +80,21 @@ def fit(chosen: Sequence[Series], *, decays: bool = True) -> tuple[float, float]
 
 def held_out(chosen: Sequence[Series], *, decays: bool) -> fitting.F:
     """Errors of each model's rows, predicted from the other models'."""
-    items = []
+    residuals = []
     for model in sorted({model for model, _, _ in chosen}):
-        others = [each for each in chosen if each[0] != model]
-        current = [each for each in chosen if each[0] == model]
-        items.append(errors(current, *fit(others, decays=decays)))
-    return np.concatenate(items)
+        others = [run for run in chosen if run[0] != model]
+        held = [run for run in chosen if run[0] == model]
+        residuals.append(errors(held, *fit(others, decays=decays)))
+    return np.concatenate(residuals)
 
 
 def from_first(chosen: Sequence[Series], decay: float) -> fitting.F:
     """Errors at two and more drafted tokens where each series' own first rate is known."""
-    items = [
-        np.log(lengths(float(each[0]) - 1.0, decay, len(each)) / each)[1:] for _, _, each in chosen
+    residuals = [
+        np.log(lengths(float(rates[0]) - 1.0, decay, len(rates)) / rates)[1:]
+        for _, _, rates in chosen
     ]
-    return np.concatenate(items)
+    return np.concatenate(residuals)
 
 
 def percent(logs: fitting.F) -> dict[str, float]:
@@ -138,15 +139,15 @@ class AcceptanceLengths(Fitter[tuple[list[Series], float]]):
             chosen, decay = _of(every, method), body["default"][f"{method}_decay"]
             scores[f"{method}, model held out"] = percent(held_out(chosen, decays=True))
             scores[f"{method}, model held out, one rate"] = percent(held_out(chosen, decays=False))
-            others = [each for each in every if each[1] != method]
-            known = from_first(others, decay)
-            scores[f"other methods, own first rate and decay of {method}"] = percent(known)
+            others = [run for run in every if run[1] != method]
+            residuals = from_first(others, decay)
+            scores[f"other methods, own first rate and decay of {method}"] = percent(residuals)
         scores["all, own first rate at every place"] = percent(from_first(every, 1.0))
         return scores
 
 
 def _of(rows: Sequence[Series], method: str) -> list[Series]:
-    return [each for each in rows if each[1] == method]
+    return [run for run in rows if run[1] == method]
 
 
 if __name__ == "__main__":

@@ -110,11 +110,11 @@ def _vidur(data: Path, prefill: bool) -> Iterator[_Run]:
     table = read_records(data / VIDUR)
     column = f"time_stats.attn_{'prefill' if prefill else 'decode'}.median"
     for gpu, device, library in (("A100", "A100-SXM-80GB", "fa2"), ("A30", "A30", "flashinfer")):
-        current = [x for x in table if x["gpu"] == gpu and x["is_prefill"] == prefill and x[column]]
-        ranks = current[-1]["num_tensor_parallel_workers"]
-        geometry = (current[-1]["n_q_head"] // ranks, current[-1]["n_kv_head"] // ranks, 128)
+        runs = [x for x in table if x["gpu"] == gpu and x["is_prefill"] == prefill and x[column]]
+        ranks = runs[-1]["num_tensor_parallel_workers"]
+        geometry = (runs[-1]["n_q_head"] // ranks, runs[-1]["n_kv_head"] // ranks, 128)
         rows = []
-        for row in current:
+        for row in runs:
             past, new = row["kv_cache_size"], row["prefill_chunk_size"]
             lengths = (new, past + new) if prefill else (1, past)
             rows.append(((row["batch_size"], *lengths), row[column] * 1e3))
@@ -171,11 +171,11 @@ class Campaigns:
 
     def but(self, architecture: str) -> Campaigns:
         """All but those of an architecture."""
-        remaining = (
+        kept_groups = (
             {key: group for key, group in groups.items() if key[0] != architecture}
             for groups in (self.newest, self.without)
         )
-        return Campaigns(*remaining)
+        return Campaigns(*kept_groups)
 
 
 APPEND_LAUNCHES = np.geomspace(1e3, 1e4, 24)
@@ -188,18 +188,22 @@ def append_launches(fitted: Mapping[Key, Constants], without: Groups) -> Constan
     """
     best: dict[str, list[float]] = {}
     for (architecture, caller), group in without.items():
-        known = fitted.get((architecture, caller))
+        constants = fitted.get((architecture, caller))
         rows = fitting.sample(held_out(group, False), ROWS_PER_TRANSFER)
-        if known is None:
+        if constants is None:
             continue
         off = [
-            np.abs(log_ratios(rows, {**known, "append_launch_cycles": float(cycles)})).clip(max=0.5)
+            np.abs(log_ratios(rows, {**constants, "append_launch_cycles": float(cycles)})).clip(
+                max=0.5
+            )
             for cycles in APPEND_LAUNCHES
         ]
         best.setdefault(caller, []).append(
-            float(APPEND_LAUNCHES[int(np.argmin([one.mean() for one in off]))])
+            float(APPEND_LAUNCHES[int(np.argmin([errors.mean() for errors in off]))])
         )
-    return fitting.rounded({caller: float(np.median(each)) for caller, each in best.items()})
+    return fitting.rounded(
+        {caller: float(np.median(launches)) for caller, launches in best.items()}
+    )
 
 
 def fit_groups(family: str, groups: Groups, without: Groups, rows: int) -> tuple[Constants, Tables]:
@@ -274,14 +278,14 @@ class Attention(Fitter[Campaigns]):
 
     def _body(self, rows: Campaigns, count: int, fallback: Mapping[str, str]) -> Body:
         default, fitted = fit_groups(self.group, rows.newest, rows.without, count)
-        current = fitting.with_relatives(fitted)
-        return {"default": default, "architectures": current, "fallback": dict(fallback)}
+        architectures = fitting.with_relatives(fitted)
+        return {"default": default, "architectures": architectures, "fallback": dict(fallback)}
 
     def scores(self, rows: Campaigns, body: Body) -> dict[str, Any]:
         scores = {}
         for key, group in rows.newest.items():
-            current = body["default"] | own_of(body["architectures"][key[0]], key[1])
-            scores[".".join(key)] = fitting.shares(log_ratios(held_out(group), current))
+            constants = body["default"] | own_of(body["architectures"][key[0]], key[1])
+            scores[".".join(key)] = fitting.shares(log_ratios(held_out(group), constants))
             print(self.group, *key, scores[".".join(key)], flush=True)
         return scores
 
@@ -290,10 +294,10 @@ class Attention(Fitter[Campaigns]):
 
     def without(self, rows: Campaigns, architecture: str, body: Body) -> Body:
         fallback = {k: v for k, v in ATTENTION_FALLBACK.items() if v != architecture}
-        result = self._body(rows.but(architecture), ROWS_PER_TRANSFER, fallback)
-        figures = transfer_score(rows.newest, architecture, result["default"])
+        without = self._body(rows.but(architecture), ROWS_PER_TRANSFER, fallback)
+        figures = transfer_score(rows.newest, architecture, without["default"])
         print(self.group, architecture, figures, flush=True)
-        return result
+        return without
 
 
 def transfer_score(groups: Groups, unseen: str, default: Constants) -> Constants:
@@ -356,14 +360,14 @@ def _bare_libraries(family: str, architectures: Tables) -> None:
         source, engine = MAIN_LOOP.get((family, architecture, library), usual)
         if architecture not in architectures or source not in architectures:
             continue
-        current = architectures[architecture]
-        fitted = f"{library}.launch_cycles" in current
-        value = own_of(current, library) if fitted else own_of(architectures[source], engine)
+        own_table = architectures[architecture]
+        fitted = f"{library}.launch_cycles" in own_table
+        value = own_of(own_table, library) if fitted else own_of(architectures[source], engine)
         if not fitted:
             value = _bare(value)
         spread = float(np.hypot(value["independent_log_sd"], TRANSFER_LOG_SD))
         value["independent_log_sd"] = round(spread, 3)
-        current |= fitting.prefixed(library, value)
+        own_table |= fitting.prefixed(library, value)
 
 
 if __name__ == "__main__":

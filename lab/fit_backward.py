@@ -49,9 +49,12 @@ def forward_cost(data: Path) -> float:
             key = tuple(row[n] for n in ("batch", "q_len", "q_heads", "head_dim_qk", "backend"))
             table.setdefault(key, {})[row["pass"]] = row["time_ms"]
     ratios = [
-        each["bwd"] / each["fwd"] / 2.5
-        for key, each in table.items()
-        if len(each) == 2 and each["fwd"] >= LARGE_MS and key[3] <= WIDEST and "flash" in key[4]
+        times_ms["bwd"] / times_ms["fwd"] / 2.5
+        for key, times_ms in table.items()
+        if len(times_ms) == 2
+        and times_ms["fwd"] >= LARGE_MS
+        and key[3] <= WIDEST
+        and "flash" in key[4]
     ]
     return statistics.median(ratios)
 
@@ -102,8 +105,8 @@ class AttentionBackward(Fitter[tuple[Parts, float]]):
     @staticmethod
     def _logs(parts: Sequence[MeasuredRows], body: Body) -> Any:
         def of(part: MeasuredRows) -> Constants:
-            current = body["architectures"].get(part.hardware.architecture, {})
-            return {**body["default"], **current}
+            own_constants = body["architectures"].get(part.hardware.architecture, {})
+            return {**body["default"], **own_constants}
 
         return np.concatenate([fitting.log_ratio(part, of(part)) for part in parts])
 
@@ -112,10 +115,10 @@ class AttentionBackward(Fitter[tuple[Parts, float]]):
             held_out(rows[0], False),
             lambda part: np.full(len(part), part.hardware.architecture != architecture),
         )
-        result = self._fitted(others, rows[1])
+        without = self._fitted(others, rows[1])
         mine = [part for part in rows[0] if part.hardware.architecture == architecture]
-        print(architecture, "from the others", fitting.shares(self._logs(mine, result)))
-        return result
+        print(architecture, "from the others", fitting.shares(self._logs(mine, without)))
+        return without
 
 
 if __name__ == "__main__":

@@ -103,21 +103,21 @@ def _first(tables: list[UserTable]) -> list[UserTable]:
     return [table for table in tables if find_device(table.device).name in devices]
 
 
-def _priors(current: list[UserTable], constants: Constants) -> Constants:
+def _priors(tables: list[UserTable], constants: Constants) -> Constants:
     """Means and spreads over the fits of all tables."""
     fits: list[tuple[float, InterpolationFit]] = []
     physics = fitting.physics(fitting.card("", [], ""), constants)
-    for table in current:
-        given = table.drawn()
-        given = np.sort(given[~table.held_out[given]][:ROWS])
+    for table in tables:
+        fit_rows = table.drawn()
+        fit_rows = np.sort(fit_rows[~table.held_out[fit_rows]][:ROWS])
         # constants of calibrations are replaced inside, as the context forgets what is outside
         with unknown_architecture(table.hardware.architecture), replaced({PHYSICS: physics}):
-            fits.append(_fit(table.take(given)))
+            fits.append(_fit(table.take(fit_rows)))
     medians = np.array([median for median, _ in fits])
-    trends = np.concatenate([each.trend[1:] for _, each in fits])
-    fields = np.log([each.field_log_sd for _, each in fits])
-    noises = np.log([each.noise_log_sd for _, each in fits])
-    scales = np.log(np.concatenate([each.scales for _, each in fits]))
+    trends = np.concatenate([offset.trend[1:] for _, offset in fits])
+    fields = np.log([offset.field_log_sd for _, offset in fits])
+    noises = np.log([offset.noise_log_sd for _, offset in fits])
+    scales = np.log(np.concatenate([offset.scales for _, offset in fits]))
     return {
         "offset_log_sd": _sd(medians),
         "trend_log_sd": _sd(trends),
@@ -144,7 +144,9 @@ def _fit(table: UserTable) -> tuple[float, InterpolationFit]:
                 np.log(part.seconds / times.estimate_s),
             )
         )
-    where, terms, target = (np.concatenate(each, axis=-1) for each in zip(*columns, strict=True))
+    where, terms, target = (
+        np.concatenate(arrays, axis=-1) for arrays in zip(*columns, strict=True)
+    )
     median = float(np.median(target))
     return median, fit(where, terms, target - median)
 
@@ -152,12 +154,12 @@ def _fit(table: UserTable) -> tuple[float, InterpolationFit]:
 def _ratios(table: UserTable) -> Ratios:
     """Ratios of a table's rows that no suite scores, its architecture unknown."""
     model, device = table.model, table.hardware
-    given = table.drawn()
-    some = table.take(np.sort(given[~table.held_out[given]][:PAIRED]))
+    fit_rows = table.drawn()
+    sample = table.take(np.sort(fit_rows[~table.held_out[fit_rows]][:PAIRED]))
     ratio: Constants = {}
     shares: dict[str, Constants] = {}
     with unknown_architecture(device.architecture):
-        for part in some.parts:
+        for part in sample.parts:
             times = type(model).times(model, part.batch, device)
             logs = np.log(part.seconds / times.estimate_s)
             for row in range(len(part.batch)):
@@ -165,7 +167,7 @@ def _ratios(table: UserTable) -> Ratios:
                 ratio[key] = float(np.clip(logs[row], -LARGEST, LARGEST))
                 time = times.analysis.time_s[row]
                 resources = times.analysis.resource_s.items()
-                shares[key] = {name: float(each[row] / time) for name, each in resources}
+                shares[key] = {name: float(seconds[row] / time) for name, seconds in resources}
     return Ratios(table, device.architecture, ratio, shares)
 
 
@@ -174,14 +176,14 @@ def _carried(every: list[Ratios]) -> Constants:
     pairs: dict[str, list[tuple[F64, F64]]] = {"same": [], "other": []}
     for have in every:
         for wanted in every:
-            one, other = have.table, wanted.table
-            same_kernels = (one.family, one.dtype, one.library) == (
-                other.family,
-                other.dtype,
-                other.library,
+            own, target = have.table, wanted.table
+            same_kernels = (own.family, own.dtype, own.library) == (
+                target.family,
+                target.dtype,
+                target.library,
             )
             keys = sorted(have.log_ratio.keys() & wanted.log_ratio.keys())
-            if one.device == other.device or not same_kernels or len(keys) < 40:
+            if own.device == target.device or not same_kernels or len(keys) < 40:
                 continue
             kind = "same" if have.architecture == wanted.architecture else "other"
             alike = np.array([_alike(have.shares[key], wanted.shares[key]) for key in keys])

@@ -88,8 +88,8 @@ class Chains(Fitter[Parts]):
         return [*every, *norm_rows(data)]
 
     def fit(self, rows: Parts) -> Body:
-        known = held_out(rows, False)
-        parts = [part for part in known if part.batch.family not in PRODUCTS]
+        train = held_out(rows, False)
+        parts = [part for part in train if part.batch.family not in PRODUCTS]
         boards = sorted({part.hardware.architecture for part in parts})
         priors = {**PRIORS, **{f"{board}:host_factor": HOST for board in boards}}
         start = {name: prior[0] for name, prior in priors.items()}
@@ -106,7 +106,7 @@ class Chains(Fitter[Parts]):
         fit_within["independent_log_sd"] = fitting.own_log_sd(off, list(SHARED.values()), wider=1.3)
         print("chains", fitting.percent(off, "rows", "mape", "p90", "bias"))
         table = {b: {"host_factor": fit_within.pop(f"{b}:host_factor")} for b in boards}
-        for part in known:
+        for part in train:
             counts = table[part.hardware.architecture]
             name = f"measured.{part.batch.family}"
             counts[name] = counts.get(name, 0.0) + len(part)

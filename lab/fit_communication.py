@@ -61,12 +61,12 @@ def predict(rows: CollectiveRows, constants: Callable[[Device], Mapping[str, flo
     time = np.zeros(len(rows))
     for call, index in rows.calls():
         topology = call.topology
-        current = sections(constants(topology.device))
+        constants_by_algorithm = sections(constants(topology.device))
         time[index] = select(
             call.op,
             rows.size[index],
             topology,
-            current,
+            constants_by_algorithm,
             call.library,
             call.launch,
             call.dtype,
@@ -75,14 +75,16 @@ def predict(rows: CollectiveRows, constants: Callable[[Device], Mapping[str, flo
     return time
 
 
-def fit_stage(stage: Stage, rows: CollectiveRows, known: Constants, sweeps: int = 1) -> Constants:
+def fit_stage(
+    stage: Stage, rows: CollectiveRows, constants: Constants, sweeps: int = 1
+) -> Constants:
     """The stage's constants that fit ``rows`` best in the logarithm, robustly."""
     names = list(stage.constants)
     start, low, high = np.log(np.array([stage.constants[name] for name in names])).T
     measured = np.log(rows.seconds)
 
     def residuals(x: F) -> F:
-        trial = {**known, **dict(zip(names, map(float, np.exp(x)), strict=True))}
+        trial = {**constants, **dict(zip(names, map(float, np.exp(x)), strict=True))}
         error = np.log(predict(rows, lambda _: trial)) - measured
         return np.concatenate([error, PULL * (x - start)])
 
@@ -114,17 +116,19 @@ def fit_all(
                 continue
             mine = rows.fitted & np.isin(rows.device, FITTED[architecture]) & stage.select(rows)
             chosen = rows.take(mine)
-            known = {**default, **tables[architecture]}
-            values = fit_stage(stage, chosen, known)
+            constants = {**default, **tables[architecture]}
+            values = fit_stage(stage, chosen, constants)
             tables[architecture].update(values)
             if verbose:
-                report_stage(stage, architecture, chosen, {**known, **values})
+                report_stage(stage, architecture, chosen, {**constants, **values})
     return tables
 
 
-def report_stage(stage: Stage, architecture: str, rows: CollectiveRows, known: Constants) -> None:
+def report_stage(
+    stage: Stage, architecture: str, rows: CollectiveRows, constants: Constants
+) -> None:
     """Prints the error on the fitted rows."""
-    after = predict(rows, lambda _: known)
+    after = predict(rows, lambda _: constants)
     error = np.abs(after / rows.seconds - 1.0)
     print(
         f"{stage.name:14} {architecture:10} {len(rows):5} rows, fitted error "
@@ -154,19 +158,21 @@ def means(tables: Tables, default: Constants) -> Constants:
     messages over PCIe were not measured: they reach what a pair's other operations reach. Nor were
     exchanges by way of host memory: they start like those to peers, at the rate of its ring.
     """
-    result = {**default, "reference_clock_hz": REFERENCE_HZ, **starts_without(tables)}
+    default_ = {**default, "reference_clock_hz": REFERENCE_HZ, **starts_without(tables)}
     for name in sorted({name for values in tables.values() for name in values}):
         values = [tables[a][name] * scale_of(a, name) for a in sorted(tables) if name in tables[a]]
-        result[name] = float(f"{np.exp(np.mean(np.log(values))):.4g}")
-    result["sharing_hosts"] = SHARING_HOSTS
-    peers = result["pcie.p2p_efficiency"] / (1.0 + result["pcie.p2p_local_copy"])
-    staged = result["host.simple_efficiency"] / (1.0 + result["host.simple_local_copy"] / 2.0)
-    for name in [name for name in result if name.startswith("pcie.p2p_")]:
-        result[name.replace("pcie.", "host.")] = result[name]
-    result["host.p2p_efficiency"] = float(f"{staged * (1.0 + result['pcie.p2p_local_copy']):.4g}")
-    result["pcie.single_efficiency"] = float(f"{peers:.4g}")
-    result["host.single_efficiency"] = float(f"{staged:.4g}")
-    return result
+        default_[name] = float(f"{np.exp(np.mean(np.log(values))):.4g}")
+    default_["sharing_hosts"] = SHARING_HOSTS
+    peers = default_["pcie.p2p_efficiency"] / (1.0 + default_["pcie.p2p_local_copy"])
+    staged = default_["host.simple_efficiency"] / (1.0 + default_["host.simple_local_copy"] / 2.0)
+    for name in [name for name in default_ if name.startswith("pcie.p2p_")]:
+        default_[name.replace("pcie.", "host.")] = default_[name]
+    default_["host.p2p_efficiency"] = float(
+        f"{staged * (1.0 + default_['pcie.p2p_local_copy']):.4g}"
+    )
+    default_["pcie.single_efficiency"] = float(f"{peers:.4g}")
+    default_["host.single_efficiency"] = float(f"{staged:.4g}")
+    return default_
 
 
 SISTERS = ("hopper", "blackwell")
@@ -219,12 +225,12 @@ def spreads(rows: CollectiveRows, base: Constants, error: F, floor: Mask) -> Con
         "log_sd_eager": floor & (rows.launch == "eager"),
         "log_sd_torch": floor & (rows.launch == "torch"),
     }
-    result = {}
+    log_sds = {}
     for name, mask in regimes.items():
         sd = fitting.own_log_sd(error[mask], shared, least=0.02)
-        result[name] = float(f"{sd:.3g}")
-        print(f"{name:20} {int(mask.sum()):5} rows, {result[name]}")
-    return result
+        log_sds[name] = float(f"{sd:.3g}")
+        print(f"{name:20} {int(mask.sum()):5} rows, {log_sds[name]}")
+    return log_sds
 
 
 def host_spread(physics: Physics) -> float:
@@ -310,10 +316,10 @@ def write_devices(rows: CollectiveRows, tables: Tables, old: Constants) -> None:
     for architecture, devices in FITTED.items():
         for device in devices if architecture in SISTERS else ():
             left = rows.take(rows.device != device)
-            current = fit_all(left, old, among=[architecture])
-            table = table_of({**tables, **current}, old)
-            known = {**table.default, **widths(old)}
-            bodies[device] = fitting.body(known, table.architectures, table.fallback)
+            without_device = fit_all(left, old, among=[architecture])
+            table = table_of({**tables, **without_device}, old)
+            widened = {**table.default, **widths(old)}
+            bodies[device] = fitting.body(widened, table.architectures, table.fallback)
     fitting.write(OF_DEVICES, bodies)
 
 
@@ -358,19 +364,21 @@ class Communication(Fitter[CollectiveRows]):
         fitted = rows.take(rows.fitted)
         result = fit_all(fitted, old, verbose=True)
         table = table_of(result, old)
-        current = {
+        error_sizes = {
             **spreads(fitted, old, *unseen_errors(fitted, old)),
             "log_sd_network_pcie": host_spread(table),
             "log_sd_device_unmeasured": architecture_spread(fitted, result, old),
         }
-        known = {**table.default, **current}
+        default = {**table.default, **error_sizes}
         write_devices(fitted, result, old)
-        doubt = {"log_sd_per_octave": write_short(rows, known)}
-        return fitting.body({**known, **doubt}, table.architectures, table.fallback)
+        doubt = {"log_sd_per_octave": write_short(rows, default)}
+        return fitting.body({**default, **doubt}, table.architectures, table.fallback)
 
     def scores(self, rows: CollectiveRows, body: Body) -> Mapping[str, Any]:
-        known = fitting.physics(NO_CARD, body["default"], body["architectures"], body["fallback"])
-        result = scores(rows.take(~rows.fitted), known)
+        constants = fitting.physics(
+            NO_CARD, body["default"], body["architectures"], body["fallback"]
+        )
+        result = scores(rows.take(~rows.fitted), constants)
         for name, row in result.items():
             print(f"{name:28}", row)
         return result
@@ -384,15 +392,15 @@ class Communication(Fitter[CollectiveRows]):
         others = [name for name in FITTED if name != architecture]
         result = fit_all(fitted, old, among=others)
         spread = architecture_spread(fitted, result, old)
-        current = {**widths(old), "log_sd_device_unmeasured": spread}
+        error_sizes = {**widths(old), "log_sd_device_unmeasured": spread}
         table = table_of(result, old)
-        known = msgspec.structs.replace(table, default={**table.default, **current})
+        with_errors = msgspec.structs.replace(table, default={**table.default, **error_sizes})
         mine = rows.take(~rows.fitted & np.isin(rows.device, FITTED[architecture]))
-        print(architecture, scores(mine, known)["all"])
+        print(architecture, scores(mine, with_errors)["all"])
         return {
-            "default": known.default,
-            "architectures": known.architectures,
-            "fallback": known.fallback,
+            "default": with_errors.default,
+            "architectures": with_errors.architectures,
+            "fallback": with_errors.fallback,
         }
 
 

@@ -106,9 +106,9 @@ class Case:
     def architecture(self) -> str:
         return self.rows.hardware.architecture
 
-    def log_ratio(self, shared: Mapping[str, float], current: Tables) -> F:
+    def log_ratio(self, shared: Mapping[str, float], architectures: Tables) -> F:
         """log(estimate / measured) per row."""
-        table = {**shared, **current.get(self.architecture, {})}
+        table = {**shared, **architectures.get(self.architecture, {})}
         setting = setting_with(self.rows.batch.variant, self.rows.hardware, table)
         time = called(expected(every_algorithm(setting, self.shape))[0], setting.c)
         return np.log(time / self.rows.seconds)
@@ -140,8 +140,13 @@ def tables(free: Sequence[Parameter], logs: F) -> tuple[Constants, Tables]:
 def fit(cases: Sequence[Case], steps: int = 60) -> tuple[Constants, Tables]:
     """Shared constants and those of each architecture."""
     names = parameters(cases)
-    spread = np.array([TIGHT_SD.get(one.plain, PRIOR_SD) for one in names])
-    limit = np.array([np.log(UPPER.get(one.plain, 1e9 * one.guess) / one.guess) for one in names])
+    spread = np.array([TIGHT_SD.get(constant.plain, PRIOR_SD) for constant in names])
+    limit = np.array(
+        [
+            np.log(UPPER.get(constant.plain, 1e9 * constant.guess) / constant.guess)
+            for constant in names
+        ]
+    )
     noise = [
         np.hypot(MODEL_SD, RESOLUTION_US / (case.rows.seconds * 1e6))
         * np.sqrt(len(case.rows) / 90.0)
@@ -158,13 +163,13 @@ def fit(cases: Sequence[Case], steps: int = 60) -> tuple[Constants, Tables]:
         step=1e-3,
         max_nfev=steps,
     )
-    shared, current = tables(names, fit.x)
-    return rounded(shared), {name: rounded(table) for name, table in current.items()}
+    shared, architectures = tables(names, fit.x)
+    return rounded(shared), {name: rounded(table) for name, table in architectures.items()}
 
 
-def with_defaults(shared: Mapping[str, float], current: Tables) -> Constants:
+def with_defaults(shared: Mapping[str, float], architectures: Tables) -> Constants:
     """Architectures of none of these: for each pipe the geometric mean of those that have it."""
-    means = fitting.means(current.values())
+    means = fitting.means(architectures.values())
     return rounded({**shared, **{name: means[name] for name in sorted(means)}})
 
 
@@ -172,13 +177,15 @@ def rounded(table: Mapping[str, float]) -> Constants:
     return fitting.rounded(table, ordered=False)
 
 
-def error_sizes(cases: Sequence[Case], shared: Mapping[str, float], current: Tables) -> Constants:
+def error_sizes(
+    cases: Sequence[Case], shared: Mapping[str, float], architectures: Tables
+) -> Constants:
     """Log sd of errors of rows that these constants were not fitted on.
 
     The bias of a device's rows of one format and pass is shared, the rest each row's own; both are
     scaled so that nine tenths of the rows lie within their 90 % interval.
     """
-    residuals = [case.log_ratio(shared, current) for case in cases]
+    residuals = [case.log_ratio(shared, architectures) for case in cases]
     common = float(np.sqrt(np.mean([np.median(error) ** 2 for error in residuals])))
     away = [np.abs(error - np.median(error)) for error in residuals]
     alone = float(np.mean(np.concatenate(away))) / 0.8
@@ -191,11 +198,11 @@ def error_sizes(cases: Sequence[Case], shared: Mapping[str, float], current: Tab
     }
 
 
-def score(cases: Sequence[Case], shared: Mapping[str, float], current: Tables) -> Constants:
+def score(cases: Sequence[Case], shared: Mapping[str, float], architectures: Tables) -> Constants:
     """Mean APE (%) by device, format and pass."""
     constants = {}
     for case in cases:
-        error = case.log_ratio(shared, current)
+        error = case.log_ratio(shared, architectures)
         variant = case.rows.batch.variant
         key = f"{case.rows.device}/{variant.dtype}/{pass_of(variant)}"
         constants[key] = round(float(np.mean(np.abs(np.expm1(error)))) * 100, 1)
@@ -224,24 +231,28 @@ class Conv2d(Fitter[list[MeasuredRows]]):
 
     def fit(self, rows: list[MeasuredRows]) -> Body:
         train = held_out(rows, False)
-        shared, current = fit(cases(train))
-        remaining = fit(cases(some_of(train, lambda part: ~third(part))))
-        shared.update(rounded(error_sizes(cases(some_of(train, third)), *remaining)))
-        return {"default": with_defaults(shared, current), "architectures": current, "fallback": {}}
+        shared, architectures = fit(cases(train))
+        without_third = fit(cases(some_of(train, lambda part: ~third(part))))
+        shared.update(rounded(error_sizes(cases(some_of(train, third)), *without_third)))
+        return {
+            "default": with_defaults(shared, architectures),
+            "architectures": architectures,
+            "fallback": {},
+        }
 
     def scores(self, rows: list[MeasuredRows], body: Body) -> dict[str, Any]:
-        result = score(cases(held_out(rows)), body["default"], body["architectures"])
-        return {f"{name} mean_ape": value for name, value in result.items()}
+        errors = score(cases(held_out(rows)), body["default"], body["architectures"])
+        return {f"{name} mean_ape": value for name, value in errors.items()}
 
     def without(self, rows: list[MeasuredRows], architecture: str, body: Body) -> Body:
         train = held_out(rows, False)
         others = [case for case in cases(train) if case.architecture != architecture]
-        shared, current = fit(others, STEPS_TO_TRANSFER)
+        shared, architectures = fit(others, STEPS_TO_TRANSFER)
         shared.update({name: body["default"][name] for name in ERRORS})
-        default = with_defaults(shared, current)
+        default = with_defaults(shared, architectures)
         print(f"--- {architecture}, from the others")
         score([case for case in cases(train) if case.architecture == architecture], default, {})
-        return {"default": default, "architectures": current, "fallback": {}}
+        return {"default": default, "architectures": architectures, "fallback": {}}
 
 
 if __name__ == "__main__":

@@ -41,10 +41,10 @@ def fit(cases: Sequence[Case]) -> Campaign:
     """The constants of one device."""
     time = min(
         (Campaign(host, slower) for host, slower in itertools.product(HOST, SLOWER)),
-        key=lambda each: error(cases, METRICS[0], each),
+        key=lambda campaign: error(cases, METRICS[0], campaign),
     )
-    result = (Campaign(time.host_factor, time.slower, power) for power in POWER)
-    return min(result, key=lambda each: error(cases, METRICS[1], each))
+    campaigns = (Campaign(time.host_factor, time.slower, power) for power in POWER)
+    return min(campaigns, key=lambda campaign: error(cases, METRICS[1], campaign))
 
 
 def text(table: Mapping[str, Campaign]) -> str:
@@ -70,7 +70,7 @@ def of_any_board(table: Mapping[str, Campaign]) -> Campaign:
     >>> of_any_board({"a": Campaign(0.5, 1.0, 2.0), "b": Campaign(0.5, 4.0, 2.0)})
     Campaign(host_factor=0.5, slower=2.0, power=2.0)
     """
-    columns = zip(*(astuple(each) for each in table.values()), strict=True)
+    columns = zip(*(astuple(campaign) for campaign in table.values()), strict=True)
     return Campaign(*(math.prod(values) ** (1.0 / len(table)) for values in columns))
 
 

@@ -61,7 +61,7 @@ class Row:
 
 def rows_of(data: Path) -> list[Row]:
     """Rows that ran on the NPU."""
-    named = {each.name: each for parts in networks().values() for each in parts}
+    named = {part.name: part for parts in networks().values() for part in parts}
     with gzip.open(data / TABLE, "rt", encoding="utf-8") as file:
         return [
             Row(
@@ -90,7 +90,7 @@ class Factors:
         self.ms = np.array([row.ms for row in rows])
         self.added = np.zeros((len(RUNTIMES), len(PRECISIONS)))
         level = np.array(
-            [np.log(self.ms[self.board == each]).mean() for each in range(len(self.boards))]
+            [np.log(self.ms[self.board == board]).mean() for board in range(len(self.boards))]
         )
         self.unit = np.exp((level - level.mean())[:, None] * np.array(POWERS))
         self.amounts = np.zeros((len(self.keys), AMOUNTS))

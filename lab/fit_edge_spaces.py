@@ -102,7 +102,7 @@ def fitted(space: ArchitectureSpace, data: Path) -> dict[str, Any]:
         scores={"median_error_pct of rows fitted": errors},
         notes="devices are named as the table names them",
     )
-    medians = [float(f"{each:.6g}") for each in np.median(space.kernel_work(choices), axis=0)]
+    medians = [float(f"{value:.6g}") for value in np.median(space.kernel_work(choices), axis=0)]
     return {"format": 1, "card": card, "kernel_medians": medians, "devices": devices}
 
 

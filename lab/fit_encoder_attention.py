@@ -73,8 +73,8 @@ def defaults(tables: Tables) -> Constants:
     means = fitting.means(tables.values())
     for name in means:
         if (plain := name.rpartition(".")[2]) in DEFAULT:
-            known = [table[name] for table in tables.values() if name in table]
-            means[name] = statistics.median([*known, DEFAULT[plain]])
+            values = [table[name] for table in tables.values() if name in table]
+            means[name] = statistics.median([*values, DEFAULT[plain]])
     return {**DEFAULT, **SHARED, **fitting.rounded(means)}
 
 
@@ -94,29 +94,29 @@ class EncoderAttention(Fitter[Mapping[Key, list[MeasuredRows]]]):
         tables: Tables = defaultdict(dict)
         for (architecture, caller), parts in rows.items():
             train = held_out(parts, False)
-            current = fit(train)
-            logs = log_ratios(train, current)
-            current["independent_log_sd"] = fitting.own_log_sd(
+            constants = fit(train)
+            logs = log_ratios(train, constants)
+            constants["independent_log_sd"] = fitting.own_log_sd(
                 logs, list(SHARED.values()), least=0.04
             )
-            tables[architecture] |= {f"{caller}.{name}": value for name, value in current.items()}
+            tables[architecture] |= {f"{caller}.{name}": value for name, value in constants.items()}
         return fitting.body(defaults(tables), fitting.with_relatives(tables), FALLBACK)
 
     def scores(self, rows: Mapping[Key, list[MeasuredRows]], body: Body) -> dict[str, Any]:
         scores = {}
         for (architecture, caller), parts in rows.items():
-            current = fitting.own_of(body["architectures"][architecture], caller)
-            held = log_ratios(held_out(parts), current)
+            constants = fitting.own_of(body["architectures"][architecture], caller)
+            held = log_ratios(held_out(parts), constants)
             scores[f"{architecture}.{caller}"] = fitting.shares(held)
-            print(architecture, caller, scores[f"{architecture}.{caller}"], current)
+            print(architecture, caller, scores[f"{architecture}.{caller}"], constants)
         return scores
 
     def without(
         self, rows: Mapping[Key, list[MeasuredRows]], architecture: str, body: Body
     ) -> Body:
-        remaining = {name: t for name, t in body["architectures"].items() if name != architecture}
+        tables = {name: t for name, t in body["architectures"].items() if name != architecture}
         fallback = {k: v for k, v in FALLBACK.items() if v != architecture}
-        return fitting.body(defaults(remaining), remaining, fallback)
+        return fitting.body(defaults(tables), tables, fallback)
 
 
 if __name__ == "__main__":

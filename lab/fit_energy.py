@@ -138,10 +138,10 @@ class Problem:
     def power(self, part: MeasuredRows, unit: F, c: Mapping[str, float]) -> F:
         """Watts of a part's rows."""
         variant = part.batch.variant
-        current = [c[name] for name in ENERGIES]
+        joules = [c[name] for name in ENERGIES]
         compute = recipe_for(variant.dtype).compute
-        current[0] *= {**ASSUMED, **c}.get(f"relative_energy.{compute}", 1.0)
-        dynamic = sum(e * row for e, row in zip(current, unit, strict=True))
+        joules[0] *= {**ASSUMED, **c}.get(f"relative_energy.{compute}", 1.0)
+        dynamic = sum(e * row for e, row in zip(joules, unit, strict=True))
         active = activity(part.batch.family, variant, c) * dynamic
         free = self.static[f"static_w.{part.device}"] + active
         watts: F = np.minimum(free, self.limit_share * part.values["cap_w"])
@@ -150,13 +150,13 @@ class Problem:
     def residuals(self, x: F) -> F:
         """Log of power over measured, and what holds the constants near their start."""
         table = self.constants(x)
-        items = [
+        residuals = [
             log_ratio(self.power(part, unit, table[architecture_of(part)]), part) / NOISE
             for part, unit in zip(self.parts, self.unit, strict=True)
         ]
         pull = np.full(len(x), PULL)
         pull[len(x) - len(self.activities) :] = ACTIVITY_PULL
-        return np.concatenate([*items, (x - self.start) * pull])
+        return np.concatenate([*residuals, (x - self.start) * pull])
 
     @property
     def start(self) -> F:
@@ -232,8 +232,8 @@ def body(parts: Parts, static_w: Mapping[str, float]) -> Body:
     logs = errors(parts, body, measured=True)
     default["log_sd"] = NEW_SIZES * spread(parts, logs)
     for family in sorted({part.batch.family for part in parts}):
-        current = [i for i, part in enumerate(parts) if part.batch.family == family]
-        wide = spread([parts[i] for i in current], [logs[i] for i in current])
+        indices = [i for i, part in enumerate(parts) if part.batch.family == family]
+        wide = spread([parts[i] for i in indices], [logs[i] for i in indices])
         default[f"log_sd.{family}"] = max(NEW_SIZES * wide, 0.5 * default["log_sd"])
     return body
 
@@ -246,9 +246,9 @@ def cap_w(device: Device) -> float:
 
 def products_share(device: Device, c: Mapping[str, float]) -> float:
     """What large products would take of the board's limit."""
-    current = board_w(device, c)
+    board = board_w(device, c)
     memory = NOMINAL["dram"] * device.dram.bandwidth_bytes_per_s * dram_byte_j(device, c)
-    return (current.static_w + current.core_w + current.products_w + memory) / current.cap_w
+    return (board.static_w + board.core_w + board.products_w + memory) / board.cap_w
 
 
 def errors(parts: Parts, result: Body, *, measured: bool) -> list[F]:
@@ -256,8 +256,8 @@ def errors(parts: Parts, result: Body, *, measured: bool) -> list[F]:
     logs = []
     for part in parts:
         device, batch = part.hardware, part.batch
-        current = result["architectures"].get(device.architecture, {}) if measured else {}
-        c = {**result["default"], **current}
+        own_constants = result["architectures"].get(device.architecture, {}) if measured else {}
+        c = {**result["default"], **own_constants}
         e = energies_from(device, batch.family, batch.variant, c, measured=measured)
         free = free_power(e, work_of(part), part.seconds, device)
         logs.append(log_ratio(np.minimum(free, e.limit_w), part))
@@ -274,9 +274,9 @@ def spread(parts: Parts, logs: list[F]) -> float:
 def show(parts: Parts, logs: list[F], title: str) -> Constants:
     """Prints errors by board, table and library; the figures of all."""
     groups: dict[str, list[F]] = {}
-    for part, each in zip(parts, logs, strict=True):
+    for part, log_errors in zip(parts, logs, strict=True):
         name = f"{part.device} {part.words['table']} {part.batch.variant.library}"
-        groups.setdefault(name, []).append(each)
+        groups.setdefault(name, []).append(log_errors)
     for name, several in [(title, logs), *sorted(groups.items())]:
         ape = 100.0 * np.abs(np.expm1(np.concatenate(several)))
         bias = 100.0 * np.median(np.concatenate(several))
@@ -330,20 +330,20 @@ class Energy(Fitter[Rows]):
         unmeasured = []
         for name in sorted(result["architectures"]):
             others = [part for part in rows.fitted if architecture_of(part) != name]
-            other = body(others, rows.static_w)
+            without_architecture = body(others, rows.static_w)
             mine = rows.of(name)
-            unmeasured.append(spread(mine, errors(mine, other, measured=False)))
-            self.others[name] = other
-        for each in (result, *self.others.values()):
-            each["default"]["unmeasured_log_sd"] = max(unmeasured)
+            unmeasured.append(spread(mine, errors(mine, without_architecture, measured=False)))
+            self.others[name] = without_architecture
+        for body_ in (result, *self.others.values()):
+            body_["default"]["unmeasured_log_sd"] = max(unmeasured)
         return {**rounded(result), "fallback": {}}
 
     def scores(self, rows: Rows, body: Body) -> dict[str, Any]:
         held = rows.held_out
         table = {"held-out rows": show(held, errors(held, body, measured=True), "held out")}
-        for name, other in self.others.items():
+        for name, body_without in self.others.items():
             mine = rows.of(name)
-            logs = errors(mine, other, measured=False)
+            logs = errors(mine, body_without, measured=False)
             table[f"without {name}"] = show(mine, logs, f"without {name}")
         return {"power given the measured time, APE %": table}
 

@@ -39,8 +39,8 @@ def columns(scenario: Mapping[str, Any]) -> F64:
     framework = replace(training.rank.framework, further_passes=1.0)
     run = replace(training, rank=replace(training.rank, framework=framework)).run()
     gradients = further = 0.0
-    for each, often in run.weighted_passes:
-        nodes = zip(each.model.graph.nodes, each.times.exposed_s[:, 0], strict=True)
+    for program_pass, often in run.weighted_passes:
+        nodes = zip(program_pass.model.graph.nodes, program_pass.times.exposed_s[:, 0], strict=True)
         for node, seconds in nodes:
             share = often * run.batch.accumulation * float(seconds)
             gradients += share * (node.op.family == "attention_backward")

@@ -143,10 +143,12 @@ def fit_bf16(
 ) -> tuple[Constants, Tables]:
     present = {architecture_of(part) for part in parts}
     fixed = {a: {"resident_share": MONOLITHIC_L2} for a in MONOLITHIC if a in present}
-    common, current = solve(
+    common, architectures = solve(
         Problem(training(parts, rows), SHARED, OWN, START, fixed, {}, PRIOR_SD), steps
     )
-    return add_spread(training(parts, rows), {**common, **middle(current, OWN)}, current, "")
+    return add_spread(
+        training(parts, rows), {**common, **middle(architectures, OWN)}, architectures, ""
+    )
 
 
 def fit_ga10x(
@@ -271,14 +273,16 @@ class Products(Fitter[Groups]):
         }
 
     def fit(self, rows: Groups) -> Body:
-        common, current = fit_bf16(rows["bf16"])
-        common, current = fit_ga10x(rows["another laboratory, fp16"], common, current)
+        common, architectures = fit_bf16(rows["bf16"])
+        common, architectures = fit_ga10x(rows["another laboratory, fp16"], common, architectures)
         for form in FORMATS:
-            common, current = fit_format(form, rows["narrow formats"], common, current)
-        common, current = fit_bmm(rows["batched calls"], common, current)
-        common, current = fit_fp32(rows["fp32"], common, current)
-        current = with_stand_in(common, current, rows["bf16"] + rows["another laboratory, fp16"])
-        return body(common, current, FALLBACK)
+            common, architectures = fit_format(form, rows["narrow formats"], common, architectures)
+        common, architectures = fit_bmm(rows["batched calls"], common, architectures)
+        common, architectures = fit_fp32(rows["fp32"], common, architectures)
+        architectures = with_stand_in(
+            common, architectures, rows["bf16"] + rows["another laboratory, fp16"]
+        )
+        return body(common, architectures, FALLBACK)
 
     def scores(self, rows: Groups, body: Body) -> dict[str, Any]:
         tables: Tables = {}
@@ -294,8 +298,8 @@ class Products(Fitter[Groups]):
 
         if architecture in FMA_ONLY and self.known is None:
             self.known = gemm_transfer.fit_tensor(rows, "")
-        known = self.known if architecture in FMA_ONLY else None
-        return gemm_transfer.hold_out(rows, architecture, known)
+        tensor_constants = self.known if architecture in FMA_ONLY else None
+        return gemm_transfer.hold_out(rows, architecture, tensor_constants)
 
 
 def body(common: Constants, tables: Tables, fallback: dict[str, str]) -> Body:

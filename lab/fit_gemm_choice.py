@@ -106,10 +106,10 @@ class Weights:
     added: dict[tuple[str, str], F]
 
     def logits(self, group: Group) -> F:
-        current = self.of_format[group.dtype] + self.added.get(
+        slope_weights = self.of_format[group.dtype] + self.added.get(
             (group.architecture, group.dtype), 0.0
         )
-        logits: F = np.tensordot(self.shared, group.terms, 1) + current @ group.slopes
+        logits: F = np.tensordot(self.shared, group.terms, 1) + slope_weights @ group.slopes
         return logits
 
 
@@ -145,9 +145,9 @@ def fit(groups: Sequence[Group]) -> Weights:
             off[at] -= 1.0
             flat_off = off.reshape(-1).astype(np.float32)
             slope[0] = slope[0] + group.terms.reshape(len(TERMS), -1) @ flat_off
-            current = off @ group.slopes.T
-            slope[1][which] += current
-            slope[2][number] += current
+            slope_gradient = off @ group.slopes.T
+            slope[1][which] += slope_gradient
+            slope[2][number] += slope_gradient
         return value / rows, np.concatenate([x.reshape(-1) for x in slope]) / rows
 
     result = minimize(
@@ -172,8 +172,8 @@ def score(groups: Sequence[Group], logits: Sequence[F]) -> Constants:
         order = np.argsort(-values, axis=0, kind="stable")
         first.append(order[0] == group.chosen)
         three.append((order[:3] == group.chosen).any(axis=0))
-        known = np.flatnonzero(group.chosen >= 0)
-        ratio.append(group.near[group.chosen[known], known] / group.near[order[0, known], known])
+        rows = np.flatnonzero(group.chosen >= 0)
+        ratio.append(group.near[group.chosen[rows], rows] / group.near[order[0, rows], rows])
     ratios = np.concatenate(ratio)
     table = {
         "top1": float(np.concatenate(first).mean()),
@@ -189,8 +189,8 @@ def error(group: Group, likely: F) -> float:
 
     Tables state a speed in two units, so each of them is centred.
     """
-    expected = (likely * group.seconds).sum(axis=0) / likely.sum(axis=0)
-    off = np.log(group.tuned / expected)
+    mean_s = (likely * group.seconds).sum(axis=0) / likely.sum(axis=0)
+    off = np.log(group.tuned / mean_s)
     for unit in (False, True):
         here = group.absolute == unit
         if here.any():
@@ -206,8 +206,8 @@ def softmax(logits: F) -> F:
 
 def usual(fitted: Sequence[Group], group: Group) -> F:
     """How often each candidate won in this architecture's fitted rows of the format."""
-    current = [g for g in fitted if (g.architecture, g.dtype) == (group.architecture, group.dtype)]
-    counts = np.bincount(current[0].known().chosen, minlength=COUNT).astype(np.float64)
+    alike = [g for g in fitted if (g.architecture, g.dtype) == (group.architecture, group.dtype)]
+    counts = np.bincount(alike[0].known().chosen, minlength=COUNT).astype(np.float64)
     return counts[:, None] + np.zeros_like(group.near)
 
 
@@ -268,8 +268,8 @@ class TileChoice(Fitter[Rows]):
             default |= _named(dtype, shared)
         architectures: Tables = {}
         for (architecture, dtype), added in weights.added.items():
-            current = _named(dtype, weights.of_format[dtype] + added)
-            architectures.setdefault(architecture, {}).update(current)
+            named = _named(dtype, weights.of_format[dtype] + added)
+            architectures.setdefault(architecture, {}).update(named)
         fallback = {"cdna4": "cdna3", "cdna5": "cdna3"}
         return {"default": default, "architectures": architectures, "fallback": fallback}
 
@@ -308,9 +308,9 @@ def _scores(rows: Rows, architecture: str, weights: Weights) -> dict[str, Any]:
     return scores
 
 
-def _named(dtype: str, current: F) -> Constants:
+def _named(dtype: str, weights: F) -> Constants:
     return {
-        weight_name(dtype, side, slope): round(float(current[row, column]), 3)
+        weight_name(dtype, side, slope): round(float(weights[row, column]), 3)
         for row, side in enumerate(amd_sides())
         for column, slope in enumerate(SLOPES)
     }

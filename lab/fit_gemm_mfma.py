@@ -101,14 +101,14 @@ def evenly(n: F, k: F, most: int) -> NDArray[np.int64]:
     [0, 3, 4]
     """
     _, layer, rows = np.unique(np.stack([n, k]), axis=1, return_inverse=True, return_counts=True)
-    each = next(
+    limit = next(
         c for c in range(int(rows.max()), 0, -1) if np.minimum(rows, c).sum() <= most or c == 1
     )
     chosen = []
     for index in range(len(rows)):
         where = np.flatnonzero(layer == index)
         chosen.append(
-            where[np.linspace(0, len(where) - 1, min(each, len(where))).round().astype(int)]
+            where[np.linspace(0, len(where) - 1, min(limit, len(where))).round().astype(int)]
         )
     return np.sort(np.concatenate(chosen))
 
@@ -127,7 +127,9 @@ def held_seconds(rows: MeasuredRows, table: Mapping[str, float]) -> F:
     time = np.maximum(result.time_s, result.bound_s)
     if not power.limits(device):
         return time
-    slowing = Slowing(rows.batch, device, result.time_s, lambda some, at: analysed(some, at).time_s)
+    slowing = Slowing(
+        rows.batch, device, result.time_s, lambda rows_, at: analysed(rows_, at).time_s
+    )
     share = held_share(result, rows.batch, device, time, slowing)
     return time * slowing.at_shares(share)
 
@@ -239,13 +241,13 @@ def fit(
     parts: Sequence[Part], table: Constants, priors: Mapping[str, Prior], weight: float = 0.02
 ) -> Constants:
     """The table with the constants of ``priors`` fitted on the rows that may be."""
-    some = [part.side(held=False, most=ROWS) for part in parts]
+    train = [part.side(held=False, most=ROWS) for part in parts]
     start = {**table, **{name: prior[0] for name, prior in priors.items()}}
     return fitting.fit_within(
         priors,
-        lambda c: [part.log_ratio(c) for part in some],
+        lambda c: [part.log_ratio(c) for part in train],
         start,
-        sum(map(len, some)),
+        sum(map(len, train)),
         weight=weight,
         steps=60,
     )
@@ -260,10 +262,10 @@ def unlike(part: Part, table: Constants, prefix: str) -> float:
     """Log sd of batches for not knowing by which problem the library looks them up: half of what
     lies between the kernel of a single product and their own. Tables hold winners alone.
     """
-    some = part.side(held=False, most=ROWS)
+    train = part.side(held=False, most=ROWS)
     never = {n: x for n, x in table.items() if not n.startswith(f"{prefix}alone_")}
     always = {**table, f"{prefix}alone_from_k": 0.0, f"{prefix}alone_to_k": 1.0}
-    between = some.log_ratio(always) - some.log_ratio(never)
+    between = train.log_ratio(always) - train.log_ratio(never)
     return 0.5 * math.sqrt(float(np.mean(between * between)))
 
 
@@ -275,13 +277,13 @@ def fit_tables(parts: Sequence[Part], start: Constants, report: Report) -> Table
         priors = priors_of(dtype) | {f"{dtype}launch_s": TABLE_LAUNCH}
         result = fit([part], start, priors)
         report(part, result)
-        remaining = {n: result[n] for n in priors if not n.endswith("launch_s")}
-        remaining |= {f"{dtype}{name}": k for name, k in ALONE.items()}
-        remaining[f"{dtype}independent_log_sd"] = spread(part, result)
-        remaining[f"{dtype}batched_log_sd"] = math.hypot(
-            spread(part.batches(), result), unlike(part.batches(), {**result, **remaining}, dtype)
+        constants = {n: result[n] for n in priors if not n.endswith("launch_s")}
+        constants |= {f"{dtype}{name}": k for name, k in ALONE.items()}
+        constants[f"{dtype}independent_log_sd"] = spread(part, result)
+        constants[f"{dtype}batched_log_sd"] = math.hypot(
+            spread(part.batches(), result), unlike(part.batches(), {**result, **constants}, dtype)
         )
-        tables.setdefault(part.device.architecture, {}).update(remaining)
+        tables.setdefault(part.device.architecture, {}).update(constants)
     return tables
 
 
@@ -456,14 +458,14 @@ def start_of() -> Constants:
     """What is not fitted here, from the file of other architectures."""
     others = load_physics("gemm").default
     plain = {n: x for n, x in others.items() if "." not in n and ":" not in n}
-    remaining = {
+    own_constants = {
         n: x
         for n, x in others.items()
         if (":" not in n and n.rpartition(".")[2] in FROM_OTHERS) or n.startswith("fp64_fma.")
     }
     eager = {n: others[n] for n in ("fp32.stream_launch_s", "fp32.stream_launch_log_sd")}
     chip = {"page_miss_share": 0.0, "smem_bytes_per_clock": SMEM_BYTES_PER_CLOCK}
-    return {**plain, **remaining, **eager, **chip, **SPREAD}
+    return {**plain, **own_constants, **eager, **chip, **SPREAD}
 
 
 @dataclass(frozen=True)

@@ -73,24 +73,24 @@ class ReleaseProducts(Fitter[list[MeasuredRows]]):
         for part in rows:
             architecture, mark = architecture_of(part), f":{maker(part)}"
             prefix = f"{part.batch.variant.dtype}."
-            known = load_physics(PHYSICS).constants(architecture)
+            constants = load_physics(PHYSICS).constants(architecture)
             start = {
-                f"{prefix}{n}{mark}": START.get(n, known.get(f"{prefix}{n}", known[n]))
+                f"{prefix}{n}{mark}": START.get(n, constants.get(f"{prefix}{n}", constants[n]))
                 for n in FREE
             }
             problem = Problem(
                 training([part], ROWS),
                 (),
                 tuple(start),
-                {**known, **start},
+                {**constants, **start},
                 {architecture: {}},
                 {architecture: start},
                 {},
             )
             _, fitted = solve(problem)
             free = {name: fitted[architecture][name] for name in start}
-            logs = log_ratio(held_out([part], False)[0], {**known, **free})
-            shared = (known["device_log_sd"], known["family_log_sd"])
+            logs = log_ratio(held_out([part], False)[0], {**constants, **free})
+            shared = (constants["device_log_sd"], constants["family_log_sd"])
             free[f"{prefix}independent_log_sd{mark}"] = fitting.own_log_sd(logs, shared, wider=1.1)
             tables.setdefault(architecture, {}).update(free)
         return fitting.body(fitting.means(tables.values()), tables)
@@ -99,8 +99,8 @@ class ReleaseProducts(Fitter[list[MeasuredRows]]):
         scores = {}
         for part in held_out(rows):
             architecture = architecture_of(part)
-            known = load_physics(PHYSICS).constants(architecture)
-            table = {**known, **body["architectures"][architecture]}
+            constants = load_physics(PHYSICS).constants(architecture)
+            table = {**constants, **body["architectures"][architecture]}
             scores[f"{architecture} {maker(part)}"] = fitting.shares(log_ratio(part, table))
         print(scores, flush=True)
         return scores

@@ -50,15 +50,15 @@ def served() -> None:
     for split in ("train", "test"):
         rows = [_beyond(run) for run in runs(data_folder(), split)]
         entries[split] = np.array(rows)
-    measured, current, *times = entries["train"].T
+    measured, modelled, *times = entries["train"].T
     columns = np.stack(times, axis=1)
     weights = (1.0 / measured)[:, None]
-    constants, *_ = np.linalg.lstsq(columns * weights, (measured - current) / measured, rcond=None)
+    constants, *_ = np.linalg.lstsq(columns * weights, (measured - modelled) / measured, rcond=None)
     print("microseconds: constant, rank, request", np.round(constants, 1))
     for split, table in entries.items():
-        measured, current, *times = table.T
+        measured, modelled, *times = table.T
         columns = np.stack(times, axis=1)
-        errors = (current + columns @ constants) / measured - 1.0
+        errors = (modelled + columns @ constants) / measured - 1.0
         print(f"{split}: {len(errors)} rows, APE {100 * np.abs(errors).mean():.1f} %,", end=" ")
         print(f"bias {100 * errors.mean():.1f} %")
 
@@ -82,9 +82,9 @@ def _beyond(run: dict[str, Any]) -> tuple[float, float, int, int, int]:
     )
     loop = closed_loop(deployment, sequences, prompt, output)
     measured = run["avg_batch"] / run["output_tokens_per_s"]
-    current = sequences / loop.tokens_per_s.estimate
+    modelled = sequences / loop.tokens_per_s.estimate
     stages, devices = int(run["pp"]), int(run["device_count"])
-    return measured * 1e6, current * 1e6, stages, devices - stages, sequences
+    return measured * 1e6, modelled * 1e6, stages, devices - stages, sequences
 
 
 def main() -> None:

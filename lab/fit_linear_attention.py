@@ -145,8 +145,10 @@ def log_ratio(group: Group, constants: Mapping[str, float]) -> F:
 
 def parameters(groups: Sequence[Group]) -> list[Parameter]:
     style = groups[0].style
-    current = ("module_host",) * (style.name in HOST_BOUND) + ("unaligned",) * (style.align != 1)
-    parameters = [Parameter("", name) for name in SHARED + current]
+    style_names = ("module_host",) * (style.name in HOST_BOUND) + ("unaligned",) * (
+        style.align != 1
+    )
+    parameters = [Parameter("", name) for name in SHARED + style_names]
     for architecture in sorted({g.architecture for g in groups}):
         parameters += [Parameter(architecture, name) for name in OWN]
     return parameters
@@ -214,8 +216,8 @@ def fit(styles: Styles, steps: int = 60) -> Tables:
             if name not in OWN:
                 tables[""][f"{style}.{name}"] = shared[name]
         for architecture, table in by_architecture.items():
-            current = tables.setdefault(architecture, {})
-            current.update({f"{style}.{name}": table[name] for name in OWN})
+            constants = tables.setdefault(architecture, {})
+            constants.update({f"{style}.{name}": table[name] for name in OWN})
         spread(style, groups, tables)
     return tables
 
@@ -245,12 +247,12 @@ def with_defaults(tables: Tables, *, everywhere: bool = True) -> Tables:
     """
     common = fitting.means(table for name, table in tables.items() if name) | tables[""]
     merged = {**tables, "": common}
-    for style, other in STAND_INS.items():
+    for style, stand_in in STAND_INS.items():
         for table in merged.values():
             for name, value in list(table.items()):
                 head, _, last = name.partition(".")
                 # "launch_s" of an architecture marks styles that were measured there
-                if head == other and (table is common or last != "launch_s"):
+                if head == stand_in and (table is common or last != "launch_s"):
                     table.setdefault(f"{style}.{last}", value)
     missing = set(recurrent_styles()) - {name.partition(".")[0] for name in common}
     assert not (missing and everywhere), f"no constants for {missing}"
@@ -278,8 +280,8 @@ def evaluate(
         for group in groups:
             c = plain(tables, group.architecture, style)
             logs = log_ratio(group, c)
-            current, shared = c["independent_log_sd"], SPREAD[device]
-            sd = math.sqrt(current**2 + shared**2 + SPREAD["family_log_sd"] ** 2)
+            independent_sd, shared = c["independent_log_sd"], SPREAD[device]
+            sd = math.sqrt(independent_sd**2 + shared**2 + SPREAD["family_log_sd"] ** 2)
             figures = ("rows", "mape", "median", "p90", "bias", "coverage90")
             evaluate[group.name] = fitting.percent(logs, *figures, sd=sd)
     return evaluate
@@ -321,9 +323,11 @@ class LinearAttention(Fitter[list[MeasuredRows]]):
         others = [part for part in rows if part.hardware.architecture != architecture]
         fitted = fit(healthy(others, ROWS_TO_TRANSFER), steps=STEPS_TO_TRANSFER)
         tables = with_defaults(fitted, everywhere=False)
-        known = {name.partition(".")[0] for table in fitted.values() for name in table}
+        styles_fitted = {name.partition(".")[0] for table in fitted.values() for name in table}
         mine = [part for part in held_out(rows) if part.hardware.architecture == architecture]
-        styles = {style: groups for style, groups in grouped(mine).items() if style in known}
+        styles = {
+            style: groups for style, groups in grouped(mine).items() if style in styles_fitted
+        }
         same = {**tables, architecture: tables[""]}
         scores = evaluate(styles, same, "unmeasured_device_log_sd")
         fitting.show(f"{architecture} held out", scores)

@@ -89,12 +89,12 @@ def fit(
     pull: float = PULL,
 ) -> Constants:
     """Constants of one style on one architecture: soft L1 on the log ratio, drawn to ``start``."""
-    some = fitting.sample(parts, rows)
+    sampled = fitting.sample(parts, rows)
     return fitting.fit_within(
         PRIORS[family],
-        lambda c: [fitting.log_ratio(part, c) for part in some],
+        lambda c: [fitting.log_ratio(part, c) for part in sampled],
         start,
-        sum(len(part) for part in some),
+        sum(len(part) for part in sampled),
         weight=pull,
         steps=steps,
         more_starts=None if warm else _starts,
@@ -116,16 +116,18 @@ def late_rows(data: Path) -> list[MeasuredRows]:
         plain = rows.batch.variant.flag("gemm_bf16")
         if not (plain and rows.hardware.architecture == "ada"):
             continue
-        remaining = np.zeros(len(rows))
+        other_parts_s = np.zeros(len(rows))
         attention: OpBatch | None = None
         for part in MlaModule().work(rows.batch, rows.hardware).parts:
             if part.name == "attention":
                 attention = part.batch
             elif part.name not in ("moves", "head_moves"):
-                current = MeasuredRows(part.batch, rows.device, rows.seconds, rows.held_out)
-                remaining += current.model.times(part.batch, rows.hardware).estimate_s * part.count
+                other_part = MeasuredRows(part.batch, rows.device, rows.seconds, rows.held_out)
+                other_parts_s += (
+                    other_part.model.times(part.batch, rows.hardware).estimate_s * part.count
+                )
         assert attention is not None
-        left = rows.seconds - remaining
+        left = rows.seconds - other_parts_s
         alone = MeasuredRows(attention, rows.device, left, rows.held_out)
         measured_rows.append(alone.take(left > 0.5 * rows.seconds))
     return measured_rows
@@ -151,10 +153,10 @@ def of_kernel(groups: Groups, style: str, kernel: str) -> list[Key]:
     it is the same kernel there; else of kernels written by hand TensorRT-LLM's, which every
     architecture has; else its own with whatever kernel.
     """
-    current = [key for key in groups if key[1] == style]
-    same = [key for key in current if kernel_of(groups[key]) == kernel]
+    own_keys = [key for key in groups if key[1] == style]
+    same = [key for key in own_keys if kernel_of(groups[key]) == kernel]
     hand = [key for key in groups if key[1] == BY_HAND and kernel != "triton"]
-    return same or hand or current or list(groups)
+    return same or hand or own_keys or list(groups)
 
 
 def log_sd(parts: Parts, c: Mapping[str, float]) -> float:
@@ -198,10 +200,10 @@ class Mla(Fitter[Groups]):
         for (architecture, style), group in rows.items():
             parts = held_out(group, False)
             start = by_style["vllm" if style == LATE else style]
-            current = fit(self.group, parts, start, ROWS_PER_FIT, STEPS)
-            current["independent_log_sd"] = log_sd(parts, current)
-            spreads.append(current["independent_log_sd"])
-            architectures.setdefault(architecture, {}).update(fitting.prefixed(style, current))
+            fitted = fit(self.group, parts, start, ROWS_PER_FIT, STEPS)
+            fitted["independent_log_sd"] = log_sd(parts, fitted)
+            spreads.append(fitted["independent_log_sd"])
+            architectures.setdefault(architecture, {}).update(fitting.prefixed(style, fitted))
         if self.group == "mla_decode":
             by_style[LATE] = own_of(architectures["ada"], LATE)
         default = self.begin | SPREAD | {"independent_log_sd": max(spreads)}
@@ -238,8 +240,8 @@ class Mla(Fitter[Groups]):
         others = {key: group for key, group in alone.items() if key[0] != architecture}
         default = self.begin | SPREAD
         spreads = []
-        for (current, style), group in alone.items():
-            if current != architecture:
+        for (held_architecture, style), group in alone.items():
+            if held_architecture != architecture:
                 continue
             keys = of_kernel(others, style, kernel_of(group))
             c = self._fitted(
@@ -253,10 +255,10 @@ class Mla(Fitter[Groups]):
             )
             spreads.append(log_sd([p for key in keys for p in held_out(rows[key], False)], c))
             default |= fitting.prefixed(style, c, self.begin)
-            print(self.group, current, style, keys, score(held_out(group), c), flush=True)
+            print(self.group, held_architecture, style, keys, score(held_out(group), c), flush=True)
         default["independent_log_sd"] = max(spreads)
-        remaining = {name: t for name, t in body["architectures"].items() if name != architecture}
-        return fitting.body(default, remaining)
+        tables = {name: t for name, t in body["architectures"].items() if name != architecture}
+        return fitting.body(default, tables)
 
 
 def measured_alone(rows: Groups) -> Groups:

@@ -163,8 +163,8 @@ class MlaModules(Fitter[Rows]):
             c["independent_log_sd"] = log_sd(parts, c)
             spreads.append(c["independent_log_sd"])
             architectures.setdefault(architecture, {}).update(named(style, c))
-        current = fitting.with_relatives(architectures)
-        return fitting.body(default_of(by_style, spreads), current, FALLBACK)
+        tables = fitting.with_relatives(architectures)
+        return fitting.body(default_of(by_style, spreads), tables, FALLBACK)
 
     def scores(self, rows: Rows, body: Body) -> dict[str, Any]:
         scores = {}
@@ -190,8 +190,8 @@ class MlaModules(Fitter[Rows]):
             if scored := rows.held_out.get((architecture, style)):
                 figures = fitting.shares(log_ratios(scored, by_style[style]))
                 print(architecture, style, figures, flush=True)
-        remaining = {name: t for name, t in body["architectures"].items() if name != architecture}
-        return fitting.body(default_of(by_style, spreads), remaining)
+        tables = {name: t for name, t in body["architectures"].items() if name != architecture}
+        return fitting.body(default_of(by_style, spreads), tables)
 
 
 def of_style(groups: Mapping[Key, list[Blocks]], style: str) -> list[Blocks]:

@@ -114,12 +114,12 @@ def fit_one(parts: Sequence[MeasuredRows], architecture: str) -> Constants:
     table: Constants = {}
     for phase in ("dispatch", "combine"):
         for path in PATHS:
-            some = [
+            chosen = [
                 p
                 for p in mine
                 if p.batch.family == phase and path_of(p.batch.variant.kernel) == path
             ]
-            table |= fit(some) if some else {}
+            table |= fit(chosen) if chosen else {}
     errors = np.concatenate([log_ratio(p, base_table() | table) for p in mine])
     shared = (SHARED["device_log_sd"], SHARED["family_log_sd"])
     table["independent_log_sd"] = fitting.own_log_sd(errors, shared, wider=UNSEEN)
@@ -136,17 +136,17 @@ def body(tables: Tables) -> dict[str, Any]:
     return fitting.body(base_table() | fitting.means(tables.values()), tables)
 
 
-def score(parts: Sequence[MeasuredRows], current: Tables) -> dict[str, Any]:
+def score(parts: Sequence[MeasuredRows], tables: Tables) -> dict[str, Any]:
     """Figures of held-out rows by device, phase, library and kernel."""
     table: dict[str, Any] = {}
     groups: dict[str, list[F]] = {}
     for part in held_out(parts):
         variant = part.batch.variant
-        logs = log_ratio(part, base_table() | current[part.hardware.architecture])
+        logs = log_ratio(part, base_table() | tables[part.hardware.architecture])
         key = f"{part.device} {part.batch.family} {variant.library} {variant.kernel}"
         groups.setdefault(key, []).append(logs)
-    for key, items in sorted(groups.items()):
-        table[key] = fitting.percent(np.concatenate(items), "rows", "mape", "bias")
+    for key, figures in sorted(groups.items()):
+        table[key] = fitting.percent(np.concatenate(figures), "rows", "mape", "bias")
         print(f"{key:56s}", table[key])
     return {"held-out layers": table}
 

@@ -92,11 +92,11 @@ def fit(train: Sequence[MeasuredRows], origin: Mapping[str, float], weight: floa
     return table
 
 
-def completed(table: Constants, other: Constants) -> Constants:
+def completed(table: Constants, relative: Constants) -> Constants:
     """With the other chip's constants of formats that have no rows; a kernel that neither has runs
     as the widest of these.
     """
-    every = {**{n: x for n, x in other.items() if n.startswith(f"{STYLE}.")}, **table}
+    every = {**{n: x for n, x in relative.items() if n.startswith(f"{STYLE}.")}, **table}
     return every | {n: every[f"{STYLE}.bf16.{n}"] for n in OF_FORMAT}
 
 
@@ -120,11 +120,11 @@ class MfmaExperts(Fitter[list[MeasuredRows]]):
         operands = cdna4["operand_bytes_per_clock"] * MEMORY
         cdna3 = fit(early, {**cdna4, "operand_bytes_per_clock": operands}, AS_LATER)
         tables = dict(zip(CHIPS, (completed(cdna3, cdna4), completed(cdna4, cdna3)), strict=True))
-        current = {
+        changed = {
             name: {n: x for n, x in table.items() if x != BASE.get(n)}
             for name, table in tables.items()
         }
-        return fitting.body(tables["cdna4"], current, {"cdna5": "cdna4"})
+        return fitting.body(tables["cdna4"], changed, {"cdna5": "cdna4"})
 
     def scores(self, rows: list[MeasuredRows], body: Body) -> Mapping[str, Any]:
         test = held_out(rows)

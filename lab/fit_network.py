@@ -95,31 +95,31 @@ def fit_constants(rows: MultinodeRows) -> tuple[Constants, Tables]:
         diff_step=1e-3,
         max_nfev=40,
     )
-    common, current = split(result.x)
-    return {**common, **fitting.means(current.values())}, current
+    common, networks = split(result.x)
+    return {**common, **fitting.means(networks.values())}, networks
 
 
 def errors_of_others(rows: MultinodeRows) -> tuple[F, Mask]:
     """Log error of every row under constants without its provider, and whether others have its
     kind of network.
     """
-    error, known = np.zeros(len(rows)), np.zeros(len(rows), dtype=bool)
+    error, has_others = np.zeros(len(rows)), np.zeros(len(rows), dtype=bool)
     kinds = kinds_of(rows)
     for provider in sorted(set(rows.provider.tolist())):
         out = rows.provider == provider
-        common, current = fit_constants(rows.take(~out))
+        common, networks = fit_constants(rows.take(~out))
         left = rows.take(out)
-        error[out] = np.log(predict(left, common, current) / left.seconds)
-        known[out] = np.isin(kinds[out], list(current))
-    return error, known
+        error[out] = np.log(predict(left, common, networks) / left.seconds)
+        has_others[out] = np.isin(kinds[out], list(networks))
+    return error, has_others
 
 
 def widths(rows: MultinodeRows) -> Constants:
     """Log sd of a network of a known kind, of another kind, and of a doubling of nodes beyond."""
-    error, known = errors_of_others(rows)
+    error, has_others = errors_of_others(rows)
     long = rows.size >= LONG
     sds = {}
-    for name, mask in (("", known), ("_unmeasured", ~known)):
+    for name, mask in (("", has_others), ("_unmeasured", ~has_others)):
         chosen = error[mask & long] if (mask & long).any() else error[long]
         sds[f"network_log_sd{name}"] = fitting.own_log_sd(chosen, ())
     least = sds["network_log_sd"]
@@ -139,9 +139,9 @@ def per_doubling(rows: MultinodeRows, log_sd: float) -> float:
     many = rows.nodes > FEW_NODES
     if not many.any():
         return PER_DOUBLING[-1]
-    common, current = fit_constants(rows.take(~many))
+    common, networks = fit_constants(rows.take(~many))
     left = rows.take(many & (rows.size >= LONG))
-    error = np.abs(np.log(predict(left, common, current) / left.seconds))
+    error = np.abs(np.log(predict(left, common, networks) / left.seconds))
     doublings = np.log2(left.nodes / FEW_NODES)
     for value in PER_DOUBLING:
         if np.mean(error <= Z90 * np.hypot(log_sd, value * doublings)) >= 0.9:
@@ -167,13 +167,13 @@ class Network(Fitter[MultinodeRows]):
         return read_multinode(data, least=LEAST_BYTES)
 
     def fit(self, rows: MultinodeRows) -> Body:
-        common, current = fit_constants(rows)
-        return fitting.body({**common, **widths(rows)}, current)
+        common, networks = fit_constants(rows)
+        return fitting.body({**common, **widths(rows)}, networks)
 
     def scores(self, rows: MultinodeRows, body: Body) -> Mapping[str, Any]:
-        error, known = errors_of_others(rows)
+        error, has_others = errors_of_others(rows)
         long, kinds = rows.size >= LONG, kinds_of(rows)
-        groups = {"all": long, "kind known": long & known, "kind unknown": long & ~known}
+        groups = {"all": long, "kind known": long & has_others, "kind unknown": long & ~has_others}
         groups |= {name: long & (rows.provider == name) for name in sorted(set(rows.provider))}
         groups |= {name: long & (kinds == name) for name in sorted(set(kinds))}
         names = ("rows", "mape", "median", "bias")

@@ -163,10 +163,10 @@ def at_clock(energy: float, reference_hz: float, hz: float) -> float:
     return float(energy * (hz / reference_hz) ** 1.625)
 
 
-def constants_of(architecture: str, **current: float) -> Constants:
+def constants_of(architecture: str, **fitted: float) -> Constants:
     """What is assumed, with the DRAM of the architecture, and what was fitted."""
     dram = {"dram_byte_j": GDDR_BYTE_J} if architecture in GDDR else {}
-    return {**ASSUMED, **dram, **current}
+    return {**ASSUMED, **dram, **fitted}
 
 
 def fit(
@@ -177,7 +177,7 @@ def fit(
 
     def residuals(logs: F) -> F:
         energy, heat_s, tensor = np.exp(logs)
-        items = []
+        errors_ = []
         for rows in (*parts, *hot):
             constants = constants_of(
                 rows.hardware.architecture,
@@ -187,9 +187,9 @@ def fit(
             )
             seconds = rows.seconds if "watts" not in rows.values else None
             share = held_share(rows.hardware, constants, tensor, seconds)
-            items.append(np.log(reached(rows) / (tensor * share)))
+            errors_.append(np.log(reached(rows) / (tensor * share)))
         pull = (logs - start) * np.array([3.0, 2.0, TENSOR_PULL])
-        return np.concatenate([*items, pull])
+        return np.concatenate([*errors_, pull])
 
     solution = least_squares(residuals, start, loss="soft_l1", f_scale=0.05, diff_step=1e-3)
     energy, heat_s, tensor = np.exp(solution.x)
@@ -379,12 +379,12 @@ class Power(Fitter[Rows]):
 def between(workshop: Constants, data_centre: Constants) -> Constants:
     """Workstation boards of Blackwell: as Ada and as Blackwell, half of the way in logs."""
     own_hz = find_device("RTX PRO 6000 Blackwell Server").clocks.boost_hz
-    one, other = (
+    low, high = (
         at_clock(table["operation_j"], table["reference_hz"], own_hz)
         for table in (workshop, data_centre)
     )
     return {
-        "operation_j": math.sqrt(one * other),
+        "operation_j": math.sqrt(low * high),
         "reference_hz": own_hz,
         "campaign_heat_s": workshop["campaign_heat_s"],
     }
@@ -396,8 +396,8 @@ def unmeasured(fitted: Tables, without: str = "") -> Constants:
     for architecture, name in BOARDS.items():
         if architecture == without:
             continue
-        current, rate = fitted[architecture], find_device(name).rate_per_core("tensor", "bf16")
-        energy = at_clock(current["operation_j"], current["reference_hz"], DEFAULT["reference_hz"])
+        table, rate = fitted[architecture], find_device(name).rate_per_core("tensor", "bf16")
+        energy = at_clock(table["operation_j"], table["reference_hz"], DEFAULT["reference_hz"])
         energies.append(energy * (rate / RATE) ** RATE_EXPONENT)
     mean = fitting.geometric_mean(energies)
     return {"operation_j": mean, "rate_exponent": RATE_EXPONENT, "reference_rate": RATE}

@@ -161,11 +161,11 @@ def loss(passes: Sequence[Pass]) -> float:
     a device measured often counts as much as others.
     """
     groups: dict[tuple[str, ...], list[float]] = {}
-    for one in passes:
-        labels = one.case.labels
-        kind = "prompt" if "prefill_ms" in one.case.measured else "generation"
+    for run in passes:
+        labels = run.case.labels
+        kind = "prompt" if "prefill_ms" in run.case.measured else "generation"
         key = labels["device"], labels["model"], kind
-        groups.setdefault(key, []).append(abs(one.log_ratio()))
+        groups.setdefault(key, []).append(abs(run.log_ratio()))
     return float(np.mean([np.mean(values) for values in groups.values()]))
 
 
@@ -177,8 +177,8 @@ RELATIVES: Mapping[str, str] = {"ggml_vulkan": "ggml_cuda", "mlx": "ggml_metal"}
 
 def shown_by(passes: Sequence[Pass]) -> list[str]:
     """The constants that some passes depend on."""
-    experts = [one for one in passes if any(p.batch.family == STORED[1] for p in one.parts)]
-    prompts = [one for one in experts if "prefill_ms" in one.case.measured]
+    experts = [run for run in passes if any(p.batch.family == STORED[1] for p in run.parts)]
+    prompts = [run for run in experts if "prefill_ms" in run.case.measured]
     hidden = OF_EXPERTS if not experts else () if prompts else OF_EXPERTS[:2]
     return [name for name in START if name not in hidden]
 
@@ -188,13 +188,13 @@ def fitted(
 ) -> dict[str, float]:
     """The constants under which the passes fit best, by coordinate descent."""
     names = shown_by(passes)
-    current = {name: START[name] if name in names else start[name] for name in START}
+    best_constants = {name: START[name] if name in names else start[name] for name in START}
 
     def score(constants: Mapping[str, float]) -> float:
         with replaced({GROUP: physics(library, constants)}):
             return loss(passes)
 
-    best = score(current)
+    best = score(best_constants)
     for factor in ROUNDS:
         improved = True
         while improved:
@@ -202,13 +202,13 @@ def fitted(
             for name in names:
                 for change in (factor, 1.0 / factor):
                     low, high = LIMITS[name]
-                    value = min(max(current[name] * change, low), high)
-                    trial = {**current, name: value}
+                    value = min(max(best_constants[name] * change, low), high)
+                    trial = {**best_constants, name: value}
                     result = score(trial)
                     if result < best - 1e-5:
-                        current, best, improved = trial, result, True
-    print(library, len(passes), f"{100 * best:.1f} %", current)
-    return {name: float(f"{value:.3g}") for name, value in current.items()}
+                        best_constants, best, improved = trial, result, True
+    print(library, len(passes), f"{100 * best:.1f} %", best_constants)
+    return {name: float(f"{value:.3g}") for name, value in best_constants.items()}
 
 
 class Quantized(Fitter[list[Case]]):
@@ -232,10 +232,10 @@ class Quantized(Fitter[list[Case]]):
         libraries: dict[str, dict[str, float]] = {}
         usual = {**START, **SPREADS, **NO_CONVERSION, "tile_rows": 16.0}
         for backend, library in LIBRARIES.items():
-            current = [case for case in rows if case.labels["backend"] == backend]
+            of_library = [case for case in rows if case.labels["backend"] == backend]
             chosen = [
                 case
-                for case in current
+                for case in of_library
                 if case.labels["half"] == "fitted" and case.labels["host"] == "usual"
             ]
             start = libraries.get(RELATIVES.get(library, ""), dict(START))

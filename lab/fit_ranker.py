@@ -80,44 +80,51 @@ class Table:
 def table_of(problems: Sequence[Swept], constants: Mapping[str, float]) -> Table:
     """The rows of some problems."""
     random = np.random.default_rng(0)
-    known: dict[str, tuple[NDArray[np.int64], TileSteps]] = {}
+    legal_by_device: dict[str, tuple[NDArray[np.int64], TileSteps]] = {}
     parts: list[tuple[F, F, F, F]] = []
-    for one in problems:
-        if one.device not in known:
-            positions = legal(SWEEP, one.hardware, RECIPE)
+    for problem in problems:
+        if problem.device not in legal_by_device:
+            positions = legal(SWEEP, problem.hardware, RECIPE)
             tiles = grid_tiles(SWEEP).take(positions)
-            known[one.device] = positions, steps_of(tiles, one.hardware, RECIPE, constants)
-        parts.append(_rows(one, *known[one.device], constants, random))
-        if one.heuristic_s is not None:
-            parts.append(_rule_row(one, known[one.device][1], constants))
+            legal_by_device[problem.device] = (
+                positions,
+                steps_of(tiles, problem.hardware, RECIPE, constants),
+            )
+        parts.append(_rows(problem, *legal_by_device[problem.device], constants, random))
+        if problem.heuristic_s is not None:
+            parts.append(_rule_row(problem, legal_by_device[problem.device][1], constants))
     return Table(*(np.concatenate([part[i] for part in parts], axis=-1) for i in range(4)))
 
 
 def _rows(
-    one: Swept,
+    problem: Swept,
     positions: NDArray[np.int64],
     steps: TileSteps,
     constants: Mapping[str, float],
     random: np.random.Generator,
 ) -> tuple[F, F, F, F]:
-    times = tile_times(one.product, steps, constants)
-    columns = features_of(one.product, times, steps)
-    near = np.isin(positions, one.near)
-    remaining = near | (random.random(len(near)) < MISSING_SHARE)
+    times = tile_times(problem.product, steps, constants)
+    columns = features_of(problem.product, times, steps)
+    near = np.isin(positions, problem.near)
+    drawn = near | (random.random(len(near)) < MISSING_SHARE)
     missing = MISSING_WEIGHT / MISSING_SHARE / math.sqrt(len(near))
     weight = np.where(near, 1.0 / math.sqrt(max(near.sum(), 1)), missing)
-    log = np.where(near, np.log(one.best_s * 1.005 / times.time_s), np.nan)
-    return columns[:, remaining], near[remaining].astype(float), weight[remaining], log[remaining]
+    log = np.where(near, np.log(problem.best_s * 1.005 / times.time_s), np.nan)
+    return columns[:, drawn], near[drawn].astype(float), weight[drawn], log[drawn]
 
 
-def _rule_row(one: Swept, steps: TileSteps, constants: Mapping[str, float]) -> tuple[F, F, F, F]:
+def _rule_row(
+    problem: Swept, steps: TileSteps, constants: Mapping[str, float]
+) -> tuple[F, F, F, F]:
     """SGLang's rule: its time is known, whether it is near the best is not asked."""
-    assert one.heuristic_s is not None
-    current = steps_of(tiles_of([sglang_rule(*one.sizes[:2])]), steps.device, RECIPE, constants)
-    times = tile_times(one.product, current, constants)
-    beside = tile_times(one.product, steps, constants)
-    columns = features_of(one.product, times, current, beside)
-    return columns, np.zeros(1), np.zeros(1), np.log(one.heuristic_s / times.time_s)
+    assert problem.heuristic_s is not None
+    rule_steps = steps_of(
+        tiles_of([sglang_rule(*problem.sizes[:2])]), steps.device, RECIPE, constants
+    )
+    times = tile_times(problem.product, rule_steps, constants)
+    beside = tile_times(problem.product, steps, constants)
+    columns = features_of(problem.product, times, rule_steps, beside)
+    return columns, np.zeros(1), np.zeros(1), np.log(problem.heuristic_s / times.time_s)
 
 
 @dataclass(frozen=True)
@@ -138,15 +145,15 @@ def lists_of(problems: Sequence[Swept], constants: Mapping[str, float], seed: in
     """The configurations of some problems that are near the best, and some that are not."""
     random = np.random.default_rng(100 + seed)
     parts: list[tuple[F, F, F]] = []
-    for one in problems:
-        positions, steps = _legal_steps(one.device, tuple(constants.items()))
-        times = tile_times(one.product, steps, constants)
-        near = np.isin(positions, one.near)
+    for problem in problems:
+        positions, steps = _legal_steps(problem.device, tuple(constants.items()))
+        times = tile_times(problem.product, steps, constants)
+        near = np.isin(positions, problem.near)
         likely = times.time_s <= TAUGHT * times.time_s.min()
-        remaining = near | (likely & (random.random(len(near)) < CHOICE_SHARE))
+        drawn = near | (likely & (random.random(len(near)) < CHOICE_SHARE))
         start = np.where(near, 0.0, -math.log(CHOICE_SHARE))
-        columns = features_of(one.product, times, steps)
-        parts.append((columns[:, remaining], near[remaining] / near.sum(), start[remaining]))
+        columns = features_of(problem.product, times, steps)
+        parts.append((columns[:, drawn], near[drawn] / near.sum(), start[drawn]))
     counts = [len(part[1]) for part in parts]
     columns, chosen, start = (
         np.concatenate([part[i] for part in parts], axis=-1) for i in range(3)
@@ -166,26 +173,31 @@ def _legal_steps(
 def choice_of(problems: Sequence[Swept], constants: Mapping[str, float]) -> Trees:
     """Trees of what is picked on devices that were swept."""
     every = [lists_of(problems, constants, seed) for seed in range(CHOICE_SEEDS)]
-    tables = bin_tables(np.concatenate([one.columns for one in every], axis=1))
+    tables = bin_tables(np.concatenate([lists.columns for lists in every], axis=1))
     return averaged(
         [
             train_choice(
-                tables, one.columns, one.chosen, one.first, one.start, replace(CHOICE, seed=seed)
+                tables,
+                lists.columns,
+                lists.chosen,
+                lists.first,
+                lists.start,
+                replace(CHOICE, seed=seed),
             )
-            for seed, one in enumerate(every)
+            for seed, lists in enumerate(every)
         ]
     )
 
 
 def trained(table: Table, devices: Sequence[str], odds: Settings = ODDS) -> Ranker:
     """A ranker from some rows; its errors are not known yet."""
-    requested = table.weight > 0.0
-    weight = table.weight[requested] / table.weight[requested].mean()
+    trained_rows = table.weight > 0.0
+    weight = table.weight[trained_rows] / table.weight[trained_rows].mean()
     first = averaged(
         [
             train_odds(
-                table.columns[:, requested],
-                table.label[requested],
+                table.columns[:, trained_rows],
+                table.label[trained_rows],
                 weight,
                 replace(odds, seed=seed),
                 START,
@@ -193,9 +205,9 @@ def trained(table: Table, devices: Sequence[str], odds: Settings = ODDS) -> Rank
             for seed in range(SEEDS)
         ]
     )
-    known = ~np.isnan(table.log_time)
-    bins = binned(first.bins, codes(table.columns[:, known]))
-    second = grown(first.bins, bins, table.log_time[known], TIME)
+    timed = ~np.isnan(table.log_time)
+    bins = binned(first.bins, codes(table.columns[:, timed]))
+    second = grown(first.bins, bins, table.log_time[timed], TIME)
     boards = [find_device(name) for name in devices]
     card = RankerCard(
         format=1,
@@ -227,7 +239,7 @@ def averaged(parts: Sequence[Trees]) -> Trees:
 
 def subsets(problems: Sequence[Swept]) -> Mapping[str, list[Swept]]:
     """Problems that each ranker of the scorecard is trained on, by its name."""
-    devices = sorted({one.device for one in problems})
+    devices = sorted({problem.device for problem in problems})
     subsets = {name: [x for x in problems if x.device != name] for name in devices}
     for fold in range(FOLDS):
         subsets[f"layers-{fold}"] = [x for x in problems if x.fold != fold]
@@ -236,18 +248,20 @@ def subsets(problems: Sequence[Swept]) -> Mapping[str, list[Swept]]:
 
 def main() -> None:
     problems = swept_problems(data_folder())
-    devices = sorted({one.device for one in problems})
+    devices = sorted({problem.device for problem in problems})
     wanted = sys.argv[1:] or ["shipped", *subsets(problems), "errors"]
     for name in wanted:
         if name == "errors":
             _state_errors(problems)
             continue
-        current = devices if name == "shipped" or name.startswith("layers") else None
-        some = problems if name == "shipped" else subsets(problems)[name]
-        constants = tile_constants() if current else tuning_held_out.constants_without(name)
-        ranker = trained(table_of(some, constants), current or sorted({x.device for x in some}))
-        if current:  # a device that it has not seen asks for the odds
-            ranker = replace(ranker, choice=choice_of(some, constants))
+        seen_devices = devices if name == "shipped" or name.startswith("layers") else None
+        train = problems if name == "shipped" else subsets(problems)[name]
+        constants = tile_constants() if seen_devices else tuning_held_out.constants_without(name)
+        ranker = trained(
+            table_of(train, constants), seen_devices or sorted({x.device for x in train})
+        )
+        if seen_devices:  # a device that it has not seen asks for the odds
+            ranker = replace(ranker, choice=choice_of(train, constants))
         path = PATH if name == "shipped" else tuning_held_out.FOLDER / f"{name}.json"
         write_ranker(path, ranker)
         print(name, "trained", flush=True)

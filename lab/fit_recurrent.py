@@ -153,8 +153,10 @@ def fitted(every: Sequence[Case], use: Sequence[Mask]) -> Body:
 
 def errors_of(logs: Mapping[str, F]) -> Constants:
     """Sizes of errors from residuals by device: shared by a device's rows, and of its own rows."""
-    middles = {name: float(np.median(each)) for name, each in logs.items()}
-    own = np.concatenate([np.abs(each - middles[name]) for name, each in logs.items()])
+    middles = {name: float(np.median(logs_of_device)) for name, logs_of_device in logs.items()}
+    own = np.concatenate(
+        [np.abs(logs_of_device - middles[name]) for name, logs_of_device in logs.items()]
+    )
     return {
         "device_log_sd": round(max(float(np.std(list(middles.values()))), 0.05), 3),
         "family_log_sd": 0.1,
@@ -170,7 +172,7 @@ def residuals_by_device(every: Sequence[Case], use: Sequence[Mask], body: Body) 
         logs = case.log_ratio({**body["default"], **own})[mask]
         if len(logs):
             table.setdefault(case.hardware.name, []).append(logs)
-    return {name: np.concatenate(each) for name, each in table.items()}
+    return {name: np.concatenate(arrays) for name, arrays in table.items()}
 
 
 class RecurrentFitter(Fitter[list[Case]]):

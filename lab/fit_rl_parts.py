@@ -65,8 +65,8 @@ def main() -> None:
     ]
     told("gather_gb_per_s", np.array(syncs))
     parts = [row for row in rows if row["framework"] == "veRL" and row["placement"] == "colocated"]
-    stated = [row for row in parts if row["logprob_s"] and row["update_s"]]
-    shares = [float(row["logprob_s"]) / float(row["update_s"]) for row in stated]
+    complete = [row for row in parts if row["logprob_s"] and row["update_s"]]
+    shares = [float(row["logprob_s"]) / float(row["update_s"]) for row in complete]
     told("logprob_share", np.array(shares))
     phases = [
         float(row["generation_s"]) / float(row["other_s"].split()[-1])
@@ -77,7 +77,7 @@ def main() -> None:
     names = ("generation_s", "logprob_s", "ref_s", "update_s")
     between = [
         float(row["step_time_s"]) / sum(float(row[name] or 0.0) for name in names) - 1.0
-        for row in stated
+        for row in complete
         if row["generation_s"]
     ]
     told("between_share", np.array(between))
@@ -121,8 +121,12 @@ def beyond_log_sd(rows: list[dict[str, str]]) -> float:
     loss_ps = workflow_constants().policy.loss_ps_per_logit
     errors, own = [], []
     for row in rows:
-        known = row["framework"] == "PRIME-RL" and row["model"] in TRAINED
-        if not known or row["device"] not in BOARDS or "Recompute" not in row["trainer_backend"]:
+        was_trained = row["framework"] == "PRIME-RL" and row["model"] in TRAINED
+        if (
+            not was_trained
+            or row["device"] not in BOARDS
+            or "Recompute" not in row["trainer_backend"]
+        ):
             continue
         tokens, name = int(row["max_seq_or_response_len"]), TRAINED[row["model"]]
         rank = LORA if "LoRA" in row["algorithm"] else 0

@@ -46,7 +46,7 @@ Rows = dict[str, tuple[fitting.F, fitting.F, Names]]
 engine, device, model and campaign of each, shape (rows, 4)."""
 
 
-def spread(away: fitting.F, current: fitting.F, campaigns: Names) -> float:
+def spread(away: fitting.F, own_sd: fitting.F, campaigns: Names) -> float:
     """The least log sd, in quadrature with each row's own, that leaves :data:`INSIDE` of the runs
     of a campaign drawn at random inside; of all runs where no campaign has :data:`LEAST`.
 
@@ -57,7 +57,7 @@ def spread(away: fitting.F, current: fitting.F, campaigns: Names) -> float:
     >>> round(spread(away, 0.0 * away, np.array(["one"] * 100)), 3)
     0.1
     """
-    needed = np.sqrt(np.maximum((away / Z90) ** 2 - current**2, 0.0))
+    needed = np.sqrt(np.maximum((away / Z90) ** 2 - own_sd**2, 0.0))
     _, which, counts = np.unique(campaigns, return_inverse=True, return_counts=True)
     weights = np.where(counts >= LEAST, 1.0 / counts, 0.0)[which]
     weights = weights if weights.any() else np.ones(len(away))
@@ -80,13 +80,13 @@ def waited(case: Case, answer: Answers) -> bool:
     return ran[0] < FEW and ran[1] >= MOST_CLIENTS
 
 
-def inside(away: fitting.F, current: fitting.F, log_sd: float) -> float:
+def inside(away: fitting.F, own_sd: fitting.F, log_sd: float) -> float:
     """Share of rows inside their intervals, percent."""
-    return round(100.0 * float(np.mean(np.abs(away) <= Z90 * np.hypot(current, log_sd))), 1)
+    return round(100.0 * float(np.mean(np.abs(away) <= Z90 * np.hypot(own_sd, log_sd))), 1)
 
 
 def left_out(
-    away: fitting.F, current: fitting.F, names: Names
+    away: fitting.F, own_sd: fitting.F, names: Names
 ) -> dict[str, tuple[fitting.F, float]]:
     """Engine, device or model -> which rows are its, and the log sd that the others give."""
     groups = {}
@@ -94,7 +94,7 @@ def left_out(
         for name in np.unique(names[:, column]):
             rows = names[:, column] == name
             if rows.sum() >= LEAST and not rows.all():
-                log_sd = spread(away[~rows], current[~rows], names[~rows, -1])
+                log_sd = spread(away[~rows], own_sd[~rows], names[~rows, -1])
                 groups[f"{kind} {name}"] = rows, log_sd
     return groups
 
@@ -114,36 +114,36 @@ class ServingErrors(Fitter[Rows]):
         answers, shipped = answers_of(chosen, answer, BLOCK), beyond_steps()
         rows: Rows = {}
         for name, metric in LATENCIES.items():
-            known = [
-                (case, each)
-                for case, each in zip(chosen, answers, strict=True)
-                if each and not waited(case, each)
+            answered = [
+                (case, beliefs)
+                for case, beliefs in zip(chosen, answers, strict=True)
+                if beliefs and not waited(case, beliefs)
             ]
-            pairs = [(case.measured[metric], *each[metric][:3]) for case, each in known]
+            pairs = [(case.measured[metric], *beliefs[metric][:3]) for case, beliefs in answered]
             measured, estimate, low, high = np.array(pairs).T
             width = np.log(high / low) / (2.0 * Z90)
-            current = np.sqrt(np.maximum(width**2 - shipped[name] ** 2, 0.0))
-            names = np.array([_names(case) for case, _ in known])
-            rows[name] = np.log(measured / estimate), current, names
+            own_sd = np.sqrt(np.maximum(width**2 - shipped[name] ** 2, 0.0))
+            names = np.array([_names(case) for case, _ in answered])
+            rows[name] = np.log(measured / estimate), own_sd, names
         return rows
 
     def fit(self, rows: Rows) -> Body:
         constants = {
-            f"{name}_log_sd": spread(away, current, names[:, -1])
-            for name, (away, current, names) in rows.items()
+            f"{name}_log_sd": spread(away, own_sd, names[:, -1])
+            for name, (away, own_sd, names) in rows.items()
         }
         return fitting.body(fitting.rounded(constants), {})
 
     def scores(self, rows: Rows, body: Body) -> Mapping[str, Any]:
         scores = {}
-        for name, (away, current, names) in rows.items():
+        for name, (away, own_sd, names) in rows.items():
             scores[name] = (
                 fitting.percent(-away, "rows", "mape", "median", "bias", "log_sd")
-                | {"inside_before_pct": inside(away, current, 0.0)}
-                | {"inside_pct": inside(away, current, body["default"][f"{name}_log_sd"])}
+                | {"inside_before_pct": inside(away, own_sd, 0.0)}
+                | {"inside_pct": inside(away, own_sd, body["default"][f"{name}_log_sd"])}
                 | {
-                    f"{group}_left_out_pct": inside(away[its], current[its], log_sd)
-                    for group, (its, log_sd) in left_out(away, current, names).items()
+                    f"{group}_left_out_pct": inside(away[its], own_sd[its], log_sd)
+                    for group, (its, log_sd) in left_out(away, own_sd, names).items()
                 }
             )
         return scores

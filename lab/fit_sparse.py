@@ -82,7 +82,7 @@ def styled(rows: MeasuredRows) -> str:
 
 def loss(group: Sequence[MeasuredRows], constants: Mapping[str, float]) -> float:
     """Mean over campaigns of the mean |log ratio|."""
-    return float(np.mean([np.mean(np.abs(fitting.log_ratio(one, constants))) for one in group]))
+    return float(np.mean([np.mean(np.abs(fitting.log_ratio(part, constants))) for part in group]))
 
 
 def descend(group: Sequence[MeasuredRows], start: Constants, names: Sequence[str]) -> float:
@@ -112,14 +112,14 @@ def fit(parts: Sequence[MeasuredRows]) -> Tables:
     for (architecture, style), group in fitting.by_key(parts, styled).items():
         family = style.partition(".")[0]
         first = {**START, **OWN_START.get(architecture, {})}
-        current = fitting.own_of(first, family)
-        names = [name for name in current if f"{family}.{name}" not in FIXED]
-        current["independent_log_sd"] = 0.1
-        best = descend(group, current, names)
-        errors = fitting.log_ratios(group, current)
-        current["independent_log_sd"] = spread_of(errors)
+        constants = fitting.own_of(first, family)
+        names = [name for name in constants if f"{family}.{name}" not in FIXED]
+        constants["independent_log_sd"] = 0.1
+        best = descend(group, constants, names)
+        errors = fitting.log_ratios(group, constants)
+        constants["independent_log_sd"] = spread_of(errors)
         print(f"{style:28s} {architecture:10s} mean |log| {best:.3f}", flush=True)
-        tables[architecture] |= {f"{style}.{k}": v for k, v in current.items()}
+        tables[architecture] |= {f"{style}.{k}": v for k, v in constants.items()}
     return dict(tables)
 
 
@@ -134,11 +134,11 @@ def complete(tables: Tables) -> dict[str, Any]:
     families = sorted({name.split(".")[0] for name in START})
     spread = {f"{family}.{k}": v for family in families for k, v in SPREAD.items()}
     default = {**spread, **tables["hopper"]}
-    current = {
+    architectures = {
         architecture: {k: v for k, v in table.items() if default.get(k) != v}
         for architecture, table in tables.items()
     }
-    return fitting.body(default, current)
+    return fitting.body(default, architectures)
 
 
 def score(parts: Sequence[MeasuredRows], *, by_architecture: bool = False) -> Tables:
@@ -184,9 +184,9 @@ def transfer(parts: Sequence[MeasuredRows], body: Body) -> Tables:
     """Figures of every architecture's rows under the constants it would get without them."""
     tables: Tables = {}
     for architecture in body["architectures"]:
-        current = [part for part in parts if part.hardware.architecture == architecture]
+        held = [part for part in parts if part.hardware.architecture == architecture]
         with replaced({GROUP: physics(body_without(architecture, body))}):
-            tables |= score(current, by_architecture=True)
+            tables |= score(held, by_architecture=True)
     return dict(sorted(tables.items()))
 
 

@@ -187,12 +187,12 @@ class Problem:
         self.group = group
         # in an eager prefill the host's time hides what is between the large kernels
         self.alone = ALONE[1:] if dense and group[0].style.startswith(EAGER) else ALONE
-        self.styles = sorted({one.style for one in group})
+        self.styles = sorted({modules.style for modules in group})
         start = {**START, "graph_batch": 512.0 if decode else 0.0}
         self.module = {style: dict(start) for style in self.styles}
         architecture = group[0].rows.hardware.architecture
         self.kernels: dict[Key, Constants] = {}
-        for family, style in sorted({x[:2] for one in group for x in one.nested}):
+        for family, style in sorted({x[:2] for modules in group for x in modules.nested}):
             table = dict(sparse_constants(family, architecture, style.partition("_")[0]))
             table |= on_lanes(family, style)
             if family == "sparse_attention" and LANES not in style:
@@ -205,32 +205,34 @@ class Problem:
         self.users = {
             key: [
                 (i, j)
-                for i, one in enumerate(group)
-                for j, x in enumerate(one.nested)
+                for i, modules in enumerate(group)
+                for j, x in enumerate(modules.nested)
                 if x[:2] == key
             ]
             for key in self.kernels
         }
-        self.times = [[self._time(one, j) for j in range(len(one.nested))] for one in group]
+        self.times = [
+            [self._time(modules, j) for j in range(len(modules.nested))] for modules in group
+        ]
 
-    def _time(self, one: Campaign, j: int) -> F:
-        family, style, batch, runs = one.nested[j]
+    def _time(self, modules: Campaign, j: int) -> F:
+        family, style, batch, runs = modules.nested[j]
         model: Any = implementation_for(family, "simt")
-        analysis = model.analyse_with(batch, one.rows.hardware, self.kernels[family, style])
+        analysis = model.analyse_with(batch, modules.rows.hardware, self.kernels[family, style])
         time: F = np.maximum(analysis.time_s, analysis.bound_s) * runs
         return time
 
     def predicted(self, i: int) -> F:
         """Times of one campaign's rows."""
-        one = self.group[i]
-        c = self.module[one.style]
-        time: F = np.full(len(one.rows), c["module_s"])
+        modules = self.group[i]
+        c = self.module[modules.style]
+        time: F = np.full(len(modules.rows), c["module_s"])
         for item in self.times[i]:
             time = time + item
-        for name, part in one.factored.items():
+        for name, part in modules.factored.items():
             time = time + part * c.get(f"{name}.efficiency", 1.0)
-        host = np.where(one.short, c["short_host_s"], c[one.long])
-        return np.maximum(time, np.where(one.batch > c["graph_batch"], host, 0.0))
+        host = np.where(modules.short, c["short_host_s"], c[modules.long])
+        return np.maximum(time, np.where(modules.batch > c["graph_batch"], host, 0.0))
 
     def errors(self, i: int) -> F:
         """ln(predicted / measured) of one campaign."""
@@ -258,7 +260,7 @@ class Problem:
             self._kernel(key, step)
         everyone = [self.module[style] for style in self.styles]
         for name in FACTORS:
-            if any(name.removesuffix(".efficiency") in one.factored for one in self.group):
+            if any(name.removesuffix(".efficiency") in modules.factored for modules in self.group):
                 self._try(everyone, name, step)
         for style in self.styles:
             for name in self.alone:
@@ -266,7 +268,7 @@ class Problem:
 
     def _tile(self) -> None:
         """Heads that one block takes, and cores it takes: the best of a few."""
-        items = []
+        improved = []
         start = self._state()
         for tile, cores, pad in TILES:
             if cores > 1 and self.group[0].rows.hardware.architecture not in OWN_START:
@@ -278,8 +280,8 @@ class Problem:
             self._restore(self._state())
             for step in (2.0, 1.6, 1.3):
                 self._round(step)
-            items.append((self.loss(), self._state()))
-        self._restore(min(items)[1])
+            improved.append((self.loss(), self._state()))
+        self._restore(min(improved)[1])
 
     def _state(self) -> str:
         pairs = [[*key, kernel] for key, kernel in self.kernels.items()]
@@ -288,7 +290,9 @@ class Problem:
     def _restore(self, state: str) -> None:
         pairs, self.module = json.loads(state)
         self.kernels = {(family, style): item for family, style, item in pairs}
-        self.times = [[self._time(one, j) for j in range(len(one.nested))] for one in self.group]
+        self.times = [
+            [self._time(modules, j) for j in range(len(modules.nested))] for modules in self.group
+        ]
 
     def _kernel(self, key: Key, step: float) -> None:
         kernel, users = self.kernels[key], self.users[key]
@@ -298,7 +302,7 @@ class Problem:
                 continue
             for factor in (step, 1.0 / step):
                 while True:
-                    old, remaining = kernel[name], [self.times[i][j] for i, j in users]
+                    old, old_times = kernel[name], [self.times[i][j] for i, j in users]
                     kernel[name] = min(max(old * factor, least), most)
                     for i, j in users:
                         self.times[i][j] = self._time(self.group[i], j)
@@ -307,7 +311,7 @@ class Problem:
                         best = loss
                         continue
                     kernel[name] = old
-                    for (i, j), times in zip(users, remaining, strict=True):
+                    for (i, j), times in zip(users, old_times, strict=True):
                         self.times[i][j] = times
                     break
 
@@ -348,9 +352,9 @@ def fit(parts: Sequence[MeasuredRows]) -> Tables:
             f"{len(group):4d} campaigns, mean |log| {fit:.3f}",
             flush=True,
         )
-        current = spread_of(np.concatenate([problem.errors(i) for i in range(len(group))]))
+        spread = spread_of(np.concatenate([problem.errors(i) for i in range(len(group))]))
         for style, table in problem.module.items():
-            values = {**_without_rows(table), "independent_log_sd": UNSEEN * current}
+            values = {**_without_rows(table), "independent_log_sd": UNSEEN * spread}
             tables[architecture] |= {f"{style}.{k}": v for k, v in values.items()}
         for (kernel, style), table in problem.kernels.items():
             # errors of a kernel beside others of a module are not known apart
@@ -419,10 +423,10 @@ class SparseModules(Fitter[Rows]):
         return {"held-out shapes": scores}
 
     def without(self, rows: Rows, architecture: str, body: Body) -> Body:
-        remaining = {
+        tables = {
             name: item for name, item in body["architectures"].items() if name != architecture
         }
-        return complete(remaining)
+        return complete(tables)
 
 
 if __name__ == "__main__":

@@ -140,15 +140,15 @@ ERRORS = {
 def fit(cases: Sequence[Case]) -> tuple[Constants, Tables]:
     """Shared constants and those of each architecture."""
     names = parameters(cases)
-    pull = 1.0 / np.array([_prior_sd(one.name) for one in names])
+    pull = 1.0 / np.array([_prior_sd(constant.name) for constant in names])
     scales = [_scale(case) for case in cases]
 
     def errors(logs: F, i: int) -> F:
         return cases[i].log_ratio(*tables(names, logs)) * scales[i]
 
     def touches(j: int, i: int) -> bool:
-        one = names[j]
-        return one.touches(cases[i].device.architecture) and _may_use(cases[i], one.name)
+        constant = names[j]
+        return constant.touches(cases[i].device.architecture) and _may_use(cases[i], constant.name)
 
     def cost_of(logs: F, j: int) -> float:
         """Of the cases that constant ``j`` may move, and of its distance from its guess."""
@@ -167,8 +167,8 @@ def fit(cases: Sequence[Case]) -> tuple[Constants, Tables]:
     logs = _one_by_one(cost_of, fit.x)
     cost = _soft([*(errors(logs, i) for i in range(len(cases))), logs * pull])
     print(f"{fit.nfev} steps, cost {fit.cost:.1f}, then {cost:.1f}")
-    shared, current = tables(names, logs)
-    return rounded(shared), {name: rounded(table) for name, table in current.items()}
+    shared, architectures = tables(names, logs)
+    return rounded(shared), {name: rounded(table) for name, table in architectures.items()}
 
 
 def _prior_sd(name: str) -> float:
@@ -220,23 +220,23 @@ def _may_use(case: Case, name: str) -> bool:
 
 
 def with_defaults(
-    cases: Sequence[Case], shared: Mapping[str, float], current: Tables
+    cases: Sequence[Case], shared: Mapping[str, float], measured: Tables
 ) -> tuple[Constants, Tables]:
     """Architectures of none of these take the middle value of those that were measured.
 
     Shares of memory bandwidth are taken for stacked and for GDDR memory apart; what is of one
     family is drawn towards no difference from the others, since few architectures tell it.
     """
-    entries, architectures = dict(shared), {name: dict(table) for name, table in current.items()}
+    entries, architectures = dict(shared), {name: dict(table) for name, table in measured.items()}
     memories: dict[str, set[str]] = {}
     for case in cases:
         kind = "gddr" if case.device.dram.technology.startswith("GDDR") else "hbm"
         memories.setdefault(case.device.architecture, set()).add(kind)
     for name in PER_ARCHITECTURE:
         if name != "dram_fraction":
-            entries[name] = _middle([table[name] for table in current.values() if name in table])
+            entries[name] = _middle([table[name] for table in measured.values() if name in table])
     for name in PER_FAMILY:
-        values = [table[name] for table in current.values() if name in table]
+        values = [table[name] for table in measured.values() if name in table]
         entries[name] = _middle([*values, *[1.0] * int(SHRINK)])
     kinds: dict[str, list[float]] = {"hbm": [], "gddr": []}
     for name, table in architectures.items():
@@ -269,9 +269,9 @@ def spreads(train: Sequence[MeasuredRows]) -> Constants:
 
     Rows that suites score have no part in it, so that their coverage is a finding.
     """
-    remaining = cases_of(some_of(train, lambda rows: ~cut(rows)), ROWS_PER_GROUP)
+    two_thirds = cases_of(some_of(train, lambda rows: ~cut(rows)), ROWS_PER_GROUP)
     third = cases_of(some_of(train, cut), THIRD_ROWS)
-    return rounded(error_sizes(third, *fit(remaining)))
+    return rounded(error_sizes(third, *fit(two_thirds)))
 
 
 class Streaming(Fitter[list[MeasuredRows]]):
@@ -286,8 +286,8 @@ class Streaming(Fitter[list[MeasuredRows]]):
 
     def fit(self, rows: list[MeasuredRows]) -> Body:
         train = held_out(rows, False)
-        shared, current = fitted(train, ROWS_PER_GROUP)
-        return body_of({**shared, **spreads(train)}, current)
+        shared, architectures = fitted(train, ROWS_PER_GROUP)
+        return body_of({**shared, **spreads(train)}, architectures)
 
     def scores(self, rows: list[MeasuredRows], body: Body) -> dict[str, Any]:
         cases = [Case.of(part) for part in held_out(rows)]
@@ -299,11 +299,11 @@ class Streaming(Fitter[list[MeasuredRows]]):
     def without(self, rows: list[MeasuredRows], architecture: str, body: Body) -> Body:
         out = [part for part in rows if part.hardware.architecture == architecture]
         others = [part for part in rows if part.hardware.architecture != architecture]
-        shared, current = fitted(held_out(others, False), TRANSFER_ROWS)
+        shared, architectures = fitted(held_out(others, False), TRANSFER_ROWS)
         shared.update({name: body["default"][name] for name in ERRORS})
         held = some_of(out, lambda part: part.held_out | (part.words["source"] != "neusight"))
         print(architecture, summary(score([Case.of(part) for part in held], shared, {})))
-        return body_of(shared, current)
+        return body_of(shared, architectures)
 
 
 def fitted(train: Sequence[MeasuredRows], count: int) -> tuple[Constants, Tables]:
@@ -312,10 +312,10 @@ def fitted(train: Sequence[MeasuredRows], count: int) -> tuple[Constants, Tables
     return with_defaults(cases, *fit(cases))
 
 
-def body_of(shared: Constants, current: Tables) -> Body:
+def body_of(shared: Constants, architectures: Tables) -> Body:
     """The content of a file; architectures that nothing stands in for have the default."""
-    fallback = {name: stand_in for name, stand_in in FALLBACK.items() if stand_in in current}
-    return {"default": shared, "architectures": current, "fallback": fallback}
+    fallback = {name: stand_in for name, stand_in in FALLBACK.items() if stand_in in architectures}
+    return {"default": shared, "architectures": architectures, "fallback": fallback}
 
 
 if __name__ == "__main__":

@@ -102,9 +102,9 @@ class MfmaStreaming(Fitter[list[MeasuredRows]]):
         shared = (table["device_log_sd"], table["family_log_sd"])
         table["own_log_sd"] = fitting.own_log_sd(logs, shared, wider=1.1)
         table["eager_error"] = 1.0
-        current = {name: x for name, x in table.items() if x != self.others.get(name)}
-        print(fitting.rounded(current))
-        return fitting.body(self.others, {"cdna": current}, {"cdna2": "cdna"})
+        changed = {name: x for name, x in table.items() if x != self.others.get(name)}
+        print(fitting.rounded(changed))
+        return fitting.body(self.others, {"cdna": changed}, {"cdna2": "cdna"})
 
     def scores(self, rows: list[MeasuredRows], body: Body) -> Mapping[str, Any]:
         table = body["default"] | body["architectures"]["cdna"]

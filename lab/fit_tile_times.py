@@ -87,17 +87,17 @@ def rows_of(problems: Sequence[Swept]) -> Rows:
     positions = legal(SWEEP, find_device(device), recipe_for("bf16"))
     random = np.random.default_rng(0)
     chosen = []
-    for one in problems:
-        near = grid(SWEEP)[int(one.near[len(one.near) // 2])]
-        chosen.append((one, near, one.best_s, True))
-        if one.heuristic_s is not None:
-            chosen.append((one, sglang_rule(*one.sizes[:2]), one.heuristic_s, True))
+    for problem in problems:
+        near = grid(SWEEP)[int(problem.near[len(problem.near) // 2])]
+        chosen.append((problem, near, problem.best_s, True))
+        if problem.heuristic_s is not None:
+            chosen.append((problem, sglang_rule(*problem.sizes[:2]), problem.heuristic_s, True))
     for _ in range(MISSING):
-        one = problems[int(random.integers(len(problems)))]
+        problem = problems[int(random.integers(len(problems)))]
         index = int(positions[random.integers(len(positions))])
-        if index not in one.near:
-            chosen.append((one, grid(SWEEP)[index], one.best_s * MARGIN, False))
-    sizes = np.array([one.sizes for one, *_ in chosen]).T
+        if index not in problem.near:
+            chosen.append((problem, grid(SWEEP)[index], problem.best_s * MARGIN, False))
+    sizes = np.array([problem.sizes for problem, *_ in chosen]).T
     tokens, experts, topk = sizes[:3]
     loads = busiest_loads("balanced", tokens, experts, topk, np.ones_like(tokens))
     product = Product(loads, 2.0 * sizes[4], sizes[3].astype(np.float64))
@@ -132,29 +132,39 @@ class Defaults:
 
 def usual_tiles(device: str) -> list[Configuration]:
     """One configuration of each tile of the sweeps' grid."""
-    items = [
+    configurations = [
         read_configuration(
             {"tile_m": m, "tile_n": n, "tile_k": k, "warps": 8 if m * n >= 128 * 128 else 4}
         )
         for m, n, k, _ in grids()[SWEEP].tiles
     ]
-    legal_ones = is_legal(tiles_of(items), find_device(device), recipe_for("bf16"))
-    return [one for one, fits in zip(items, legal_ones.tolist(), strict=True) if fits]
+    legal_ones = is_legal(tiles_of(configurations), find_device(device), recipe_for("bf16"))
+    return [
+        configuration
+        for configuration, fits in zip(configurations, legal_ones.tolist(), strict=True)
+        if fits
+    ]
 
 
 def defaults_of(device: str) -> Defaults:
     """Some of a device's defaults."""
-    known = default_times(data_folder(), device)
+    default_rows = default_times(data_folder(), device)
     usual, random = usual_tiles(device), np.random.default_rng(0)
     drawn = [
-        known[position] for position in random.choice(len(known), DRAWN, replace=False).tolist()
+        default_rows[position]
+        for position in random.choice(len(default_rows), DRAWN, replace=False).tolist()
     ]
     sizes = np.array([sizes for sizes, _ in drawn for _ in usual]).T
     tokens, experts, topk = sizes[:3]
     loads = busiest_loads("balanced", tokens, experts, topk, np.ones_like(tokens))
     product = Product(loads, 2.0 * sizes[4], sizes[3].astype(np.float64))
     seconds = np.array([time for _, time in drawn])
-    return Defaults(device, product, tiles_of([one for _ in drawn for one in usual]), seconds)
+    return Defaults(
+        device,
+        product,
+        tiles_of([configuration for _ in drawn for configuration in usual]),
+        seconds,
+    )
 
 
 def beyond_defaults(rows: Defaults, c: Mapping[str, float]) -> F:
@@ -183,32 +193,32 @@ def fit(parts: Sequence[Rows], limits: Sequence[Defaults]) -> dict[str, float]:
     def loss(x: F) -> float:
         c, total = constants(x), PULL * float(((x - start) ** 2).mean())
         for rows in parts:
-            each = huber(errors(rows, c))
-            swept = each[rows.exact].mean() + 0.5 * each[~rows.exact].mean()
+            losses = huber(errors(rows, c))
+            swept = losses[rows.exact].mean() + 0.5 * losses[~rows.exact].mean()
             total += float(swept) / len(parts)
-        for known in limits:
-            error = beyond_defaults(known, c)
-            each = huber(error) * np.where(error > 0.0, 1.0, BELOW_DEFAULT)
-            total += LIMITS * float(each.mean()) / len(limits)
+        for defaults in limits:
+            error = beyond_defaults(defaults, c)
+            losses = huber(error) * np.where(error > 0.0, 1.0, BELOW_DEFAULT)
+            total += LIMITS * float(losses.mean()) / len(limits)
         return total
 
-    result = start
+    best = start
     for _ in range(2):
         options = {"maxiter": 5, "xtol": 1e-2, "ftol": 1e-4}
         bounds = list(zip(low, high, strict=True))
-        result = minimize(loss, result, method="Powell", bounds=bounds, options=options).x
-    return fitting.rounded(constants(result))
+        best = minimize(loss, best, method="Powell", bounds=bounds, options=options).x
+    return fitting.rounded(constants(best))
 
 
 def main() -> None:
     problems = swept_problems(data_folder())
-    devices = sorted({one.device for one in problems})
+    devices = sorted({problem.device for problem in problems})
     parts = {name: rows_of([x for x in problems if x.device == name]) for name in devices}
     limits = [defaults_of(name) for name in NOT_SWEPT]
     constants = fit(list(parts.values()), limits)
     scores = {}
     for name in devices:
-        without = fit([rows for other, rows in parts.items() if other != name], limits)
+        without = fit([rows for device, rows in parts.items() if device != name], limits)
         tuning_held_out.write_constants(name, without)
         for label, table in (("fitted", constants), ("held_out", without)):
             log = errors(parts[name], table)[parts[name].exact]

@@ -41,11 +41,11 @@ def columns(case: Case) -> tuple[F64, float]:
     run = run_of(decode(dict(case.scenario)))
     plan, count = run.rank.plan, run.batch.accumulation
     chunks = plan.pp * plan.virtual_stages
-    passes = [each for each, _ in run.weighted_passes]
+    passes = [weighted for weighted, _ in run.weighted_passes]
     launches = inside = collectives = 0.0
     dispatch_us = run.rank.deployment.engine.host.dispatch_us
-    for each in passes:
-        graph = each.model.graph
+    for program_pass in passes:
+        graph = program_pass.model.graph
         counts = np.array([node.count for node in graph.nodes], dtype=np.float64)
         calls = np.array([node.op.family in COLLECTIVES for node in graph.nodes])
         launches += float((counts * graph.calls).sum())
@@ -54,8 +54,8 @@ def columns(case: Case) -> tuple[F64, float]:
     share = count * chunks / len(passes) / plan.pp
     stretched = share * (1.0 + (plan.pp - 1) / (count * plan.virtual_stages))
     pipelined = count * plan.virtual_stages if plan.pp > 1 else 0.0
-    known = inside * stretched * dispatch_us * 1e-6
-    return np.array([launches * stretched, collectives * stretched, pipelined, 1.0]), known
+    known_s = inside * stretched * dispatch_us * 1e-6
+    return np.array([launches * stretched, collectives * stretched, pipelined, 1.0]), known_s
 
 
 def without_negatives(matrix: F64, wanted: F64) -> F64:
@@ -74,18 +74,18 @@ def without_negatives(matrix: F64, wanted: F64) -> F64:
 def fit(cases: list[Case]) -> tuple[F64, Mapping[str, float]]:
     """The constants in microseconds, and how much slower each device's host is."""
     counted = [columns(case) for case in cases]
-    matrix = np.array([each for each, _ in counted]) * 1e-6
-    known = np.array([seconds for _, seconds in counted])
+    matrix = np.array([columns_of_case for columns_of_case, _ in counted]) * 1e-6
+    known_s = np.array([seconds for _, seconds in counted])
     measured = np.array([case.measured["step_time_s"] for case in cases])
     devices = np.array([case.labels["device"] for case in cases])
     slower = dict.fromkeys(sorted(set(devices)), 1.0)
     for _ in range(TURNS):
         factor = np.array([slower[name] for name in devices])
         constants = without_negatives(
-            matrix * (factor / measured)[:, None], 1.0 - known * factor / measured
+            matrix * (factor / measured)[:, None], 1.0 - known_s * factor / measured
         )
-        remaining = np.log(measured / (matrix @ constants + known))
-        medians = {name: float(np.median(remaining[devices == name])) for name in slower}
+        residuals = np.log(measured / (matrix @ constants + known_s))
+        medians = {name: float(np.median(residuals[devices == name])) for name in slower}
         slower = {name: float(np.exp(medians[name] - medians[REFERENCE])) for name in slower}
     return constants, slower
 

@@ -81,8 +81,11 @@ def choices(data: Path) -> Choices:
 
 def fit_side(terms: F, chosen: NDArray[np.int64], sizes: tuple[int, ...]) -> F:
     """Weights of one side, shape (terms, sizes); sizes that are none of these are not fitted."""
-    known = np.isin(chosen, sizes)
-    x, hot = terms[:, known], (chosen[known] == np.array(sizes).reshape(-1, 1)).astype(np.float64)
+    has_side = np.isin(chosen, sizes)
+    x, hot = (
+        terms[:, has_side],
+        (chosen[has_side] == np.array(sizes).reshape(-1, 1)).astype(np.float64),
+    )
     count = x.shape[1]
 
     def loss(flat: F) -> tuple[float, F]:

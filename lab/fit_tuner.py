@@ -40,17 +40,17 @@ def features_of(entries: Sequence[FileEntry]) -> F:
     """Features of entries, shape (F, n)."""
     features = np.empty((len(NAMES), len(entries)))
     groups: dict[tuple[str, str, str], list[int]] = {}
-    for index, one in enumerate(entries):
-        groups.setdefault((one.device, one.dtype, one.engine), []).append(index)
+    for index, entry in enumerate(entries):
+        groups.setdefault((entry.device, entry.dtype, entry.engine), []).append(index)
     for (_, dtype, engine), group in groups.items():
-        some = [entries[index].tuned for index in group]
-        features[:, group] = tuner_features(some, entries[group[0]].hardware, dtype, engine)
+        tuned = [entries[index].tuned for index in group]
+        features[:, group] = tuner_features(tuned, entries[group[0]].hardware, dtype, engine)
     return features
 
 
 def tiles_of(entries: Sequence[FileEntry]) -> NDArray[np.int64]:
     """Tiles that were chosen, shape (3, n)."""
-    return np.array([one.tile for one in entries]).T
+    return np.array([entry.tile for entry in entries]).T
 
 
 def trained(
@@ -85,7 +85,7 @@ def main() -> None:
     for kind, settings in SETTINGS.items():
         entries = file_entries(data_folder(), kind)
         columns, tiles = features_of(entries), tiles_of(entries)
-        unseen = np.array([one.unseen for one in entries])
+        unseen = np.array([entry.unseen for entry in entries])
         sizes[kind], trees[kind] = trained(columns[:, ~unseen], tiles[:, ~unseen], settings)
         tuner = Tuner(structs.replace(card, sizes=sizes), trees)
         chances = tuner.chances(kind, columns[:, unseen])

@@ -167,8 +167,8 @@ def correlations(parts: list[Residuals]) -> F64:
             continue
         z = standardised(left)
         i, j = np.triu_indices(n, 1)
-        some = rng.permutation(len(i))[:PAIRS]
-        i, j = i[some], j[some]
+        sample = rng.permutation(len(i))[:PAIRS]
+        i, j = i[sample], j[sample]
         distance = np.sqrt(np.square(positions[:, i] - positions[:, j]).sum(axis=0))
         index = np.searchsorted(EDGES, distance, side="right")
         # the mean was taken off the rows themselves, which makes them unlike by 1 / (n - 1)
@@ -246,8 +246,8 @@ def calibrated() -> dict[str, float]:
     table["other"] = (shared, item)
     card = json.loads((CATALOG / "learned" / "collective.json").read_bytes())["trained"]
     table["network"] = (
-        float(np.median([one["shared_log_sd"] for one in card])),
-        float(np.median([one["log_sd"] for one in card])),
+        float(np.median([score["shared_log_sd"] for score in card])),
+        float(np.median([score["log_sd"] for score in card])),
     )
     return {
         f"calibrated.{family}.{name}": round(value, 4)
@@ -366,7 +366,7 @@ def main() -> None:
     boards = boards_of_models(data)
     default |= board_spreads(boards)
     for architecture, body in without.items():
-        body.update(board_spreads(one for one in boards if one.architecture != architecture))
+        body.update(board_spreads(board for board in boards if board.architecture != architecture))
     print(write(about, default, without))
 
 

@@ -82,24 +82,26 @@ class Cell:
 
 def unmeasured_cells(data: Path) -> list[Cell]:
     """Every family, format and board as if its architecture had not been measured."""
-    known = {architecture for group in groups() for architecture in held_out(group)}
+    architectures = {architecture for group in groups() for architecture in held_out(group)}
     boards: dict[str, list[tuple[str, list[MeasuredRows]]]] = defaultdict(list)
     for (_, board), parts in by_metric_and_device(data).items():
         architecture = find_device(board).architecture
-        if architecture in known:
+        if architecture in architectures:
             boards[architecture].append((board, shares_of(parts, ROWS, held=True)))
-    items = []
+    cells = []
     for architecture, members in boards.items():
         with unmeasured(architecture):
             for board, parts in members:
                 times = [predicted(part) for part in parts]
-                if not parts or any(each.measured for each in times):
+                if not parts or any(kernel_times.measured for kernel_times in times):
                     continue
                 pairs = list(zip(parts, times, strict=True))
-                left = [np.log(part.seconds / each.estimate_s) for part, each in pairs]
-                near = [each.bound_s / each.estimate_s for _, each in pairs]
+                left = [
+                    np.log(part.seconds / kernel_times.estimate_s) for part, kernel_times in pairs
+                ]
+                near = [kernel_times.bound_s / kernel_times.estimate_s for _, kernel_times in pairs]
                 batch = parts[0].batch
-                items.append(
+                cells.append(
                     Cell(
                         batch.family,
                         batch.variant.dtype,
@@ -108,7 +110,7 @@ def unmeasured_cells(data: Path) -> list[Cell]:
                         np.concatenate(near),
                     )
                 )
-    return [cell for cell in items if len(cell.left) >= FEWEST]
+    return [cell for cell in cells if len(cell.left) >= FEWEST]
 
 
 def shape(near: F64, floor: float) -> F64:
@@ -121,16 +123,16 @@ def best_floor(cells: Iterable[Cell]) -> float:
     """The least floor under which intervals score as well as under any, each cell with its own
     best width: kernels of whole models are nearer to their bounds than most of the tables'.
     """
-    result = list(cells)
+    cell_list = list(cells)
     scores = dict.fromkeys(FLOORS, 0.0)
-    for cell in result:
+    for cell in cell_list:
         for floor in FLOORS:
             relative = shape(cell.near, floor)
             width = relative * max(_width(np.abs(cell.left) / relative), LEAST_LOG_SD) * Z90
             low = np.maximum(np.exp(-width), cell.near) / np.exp(cell.left)
             high = np.exp(width - cell.left)
             miss = np.maximum(low - 1.0, 0.0) + np.maximum(1.0 - high, 0.0)
-            scores[floor] += math.log(float(np.mean(high - low + 20.0 * miss))) / len(result)
+            scores[floor] += math.log(float(np.mean(high - low + 20.0 * miss))) / len(cell_list)
     return min(floor for floor in FLOORS if scores[floor] <= min(scores.values()) + AS_WELL)
 
 
@@ -152,11 +154,11 @@ def widths(cells: Iterable[Cell], floor: float) -> dict[tuple[Kind, str], float]
     }
 
 
-def pooled(known: Mapping[tuple[Kind, str], float]) -> Constants:
+def pooled(sd_by_kind: Mapping[tuple[Kind, str], float]) -> Constants:
     """Widths of all families, of each, and of each format; see the module's description."""
     kinds: dict[Kind, list[float]] = defaultdict(list)
     families: dict[str, list[float]] = defaultdict(list)
-    for (kind, _), value in known.items():
+    for (kind, _), value in sd_by_kind.items():
         kinds[kind].append(value)
         families[kind[0]].append(value)
     whole = float(np.mean([np.mean(values) for values in families.values()]))
@@ -192,23 +194,23 @@ def _drawn(values: Sequence[float], to: float, cells: float) -> float:
     return (math.fsum(values) + cells * to) / (len(values) + cells)
 
 
-def of_kind(known: Constants, kind: Kind) -> float:
+def of_kind(constants: Constants, kind: Kind) -> float:
     """The log sd of a family and format far from the bound."""
     family, dtype = kind
-    result = known.get(f"unmeasured.{family}.log_sd", known["unmeasured.log_sd"])
-    return known.get(f"unmeasured.{family}.{dtype}.log_sd", result)
+    log_sd = constants.get(f"unmeasured.{family}.log_sd", constants["unmeasured.log_sd"])
+    return constants.get(f"unmeasured.{family}.{dtype}.log_sd", log_sd)
 
 
 def unmeasured_spreads(cells: Sequence[Cell], floor: float) -> Constants:
     """All constants of boards of which nothing like them was measured."""
-    known = widths(cells, floor)
-    constants = {name: value * WIDER for name, value in pooled(known).items()}
+    sd_by_kind = widths(cells, floor)
+    constants = {name: value * WIDER for name, value in pooled(sd_by_kind).items()}
     formats: dict[Kind, set[str]] = defaultdict(set)
-    for kind, architecture in known:
+    for kind, architecture in sd_by_kind:
         formats[kind].add(architecture)
     # a format measured on one architecture is unknown where that is left out
     alone = []
-    for (kind, _), value in known.items():
+    for (kind, _), value in sd_by_kind.items():
         if kind[1] and len(formats[kind]) == 1:
             usual = constants[f"unmeasured.{kind[0]}.log_sd"]
             alone.append(math.exp(2.0 * value) - usual * usual)
@@ -216,9 +218,9 @@ def unmeasured_spreads(cells: Sequence[Cell], floor: float) -> Constants:
     constants["unmeasured.floor"] = floor
     medians = []
     for cell in cells:
-        current = of_kind(constants, cell.kind)
+        kind_sd = of_kind(constants, cell.kind)
         noise = math.pi / 2 * float(np.var(cell.left)) / len(cell.left)
-        medians.append((float(np.median(cell.left)) ** 2 - noise) / (current * current))
+        medians.append((float(np.median(cell.left)) ** 2 - noise) / (kind_sd * kind_sd))
     shared = math.sqrt(max(float(np.mean(medians)), 0.0))
     constants["unmeasured.device"] = min(shared, MOST_SHARED * floor)
     return constants

@@ -121,8 +121,8 @@ class WholeModels(Fitter[Rows]):
             graph = program_of(measured.run(campaign))
             graph = fused_graph(graph) if campaign.compiled else graph
             whole = predict_program(machine, graph)
-            current = [node.op for _, node in graph.nodes() if _is_estimated(node.op)]
-            counts = Counter(current)
+            ops = [node.op for _, node in graph.nodes() if _is_estimated(node.op)]
+            counts = Counter(ops)
             inside = float(times_of(machine, list(counts)) @ np.array([*counts.values()]))
             remainder = whole.total.latency_s.estimate - inside
             seconds = measured.row["step_time_ms"] / 1e3
@@ -132,30 +132,30 @@ class WholeModels(Fitter[Rows]):
     def fit(self, rows: Rows) -> Body:
         """One set of constants for each architecture, then what all share."""
         boards = dict.fromkeys(architecture_of(row) for row in rows)
-        current: dict[str, dict[str, float]] = {}
+        tables: dict[str, dict[str, float]] = {}
         for architecture in boards:
-            known = [
+            train = [
                 row for row in rows if row.half == CHOSEN and architecture_of(row) == architecture
             ]
-            forward = [row for row in known if not row.campaign.training]
-            trained = [row for row in known if row.campaign.training]
-            current[architecture] = _fitted(architecture, forward, STARTS, {})
+            forward = [row for row in train if not row.campaign.training]
+            trained = [row for row in train if row.campaign.training]
+            tables[architecture] = _fitted(architecture, forward, STARTS, {})
             if trained:
-                current[architecture] |= _fitted(
-                    architecture, trained, TRAINING_STARTS, current[architecture]
+                tables[architecture] |= _fitted(
+                    architecture, trained, TRAINING_STARTS, tables[architecture]
                 )
-        shared = {name: _mean(name, current) for name in SHARED}
-        current = {architecture: shared | table for architecture, table in current.items()}
-        return fitting.body(UNKNOWN | shared, current, FALLBACK)
+        shared = {name: _mean(name, tables) for name in SHARED}
+        tables = {architecture: shared | table for architecture, table in tables.items()}
+        return fitting.body(UNKNOWN | shared, tables, FALLBACK)
 
     def scores(self, rows: Rows, body: Body) -> Mapping[str, Any]:
         scores = {}
         with replaced({WHOLE_MODELS: of(body["architectures"])}):
             for campaign in dict.fromkeys(row.campaign for row in rows):
                 for half in families():
-                    some = [row for row in rows if (row.campaign, row.half) == (campaign, half)]
-                    measured = np.array([row.measured_s for row in some])
-                    off = np.abs(predicted(some) / measured - 1.0)
+                    scored = [row for row in rows if (row.campaign, row.half) == (campaign, half)]
+                    measured = np.array([row.measured_s for row in scored])
+                    off = np.abs(predicted(scored) / measured - 1.0)
                     scores[f"{campaign.metric}/{half} mean_ape"] = round(100 * float(off.mean()), 1)
         print(scores)
         return scores
@@ -170,10 +170,10 @@ def _is_estimated(op: Op) -> bool:
     return op.family in FAMILIES or any(op.variant.flag(name) for name in OWN_RATES)
 
 
-def _mean(name: str, current: Mapping[str, Mapping[str, float]]) -> float:
+def _mean(name: str, tables: Mapping[str, Mapping[str, float]]) -> float:
     """Geometric mean over the architectures that show a constant."""
     return float(
-        np.exp(np.mean([np.log(table[name]) for table in current.values() if name in table]))
+        np.exp(np.mean([np.log(table[name]) for table in tables.values() if name in table]))
     )
 
 
@@ -186,7 +186,7 @@ def _fitted(
 
     def constants(x: F) -> dict[str, float]:
         table = dict(zip(start, (starts * np.exp(x)).tolist(), strict=True))
-        return table | {name: table[other] for name, other in SAME.items() if other in table}
+        return table | {name: table[source] for name, source in SAME.items() if source in table}
 
     def residuals(x: F) -> F:
         with replaced({WHOLE_MODELS: of({architecture: {**others, **constants(x)}})}):
@@ -208,8 +208,8 @@ def _fitted(
 
 def of(architectures: Mapping[str, Mapping[str, float]]) -> Any:
     """A file of constants with these."""
-    current = {name: dict(table) for name, table in architectures.items()}
-    return fitting.physics(fitting.card("", [], ""), UNKNOWN, current, FALLBACK)
+    tables = {name: dict(table) for name, table in architectures.items()}
+    return fitting.physics(fitting.card("", [], ""), UNKNOWN, tables, FALLBACK)
 
 
 def predicted(rows: Rows) -> F:
@@ -220,8 +220,8 @@ def predicted(rows: Rows) -> F:
         ops = list(dict.fromkeys(op for position in indices for op in rows[position].ops))
         times = dict(zip(ops, times_of(machine_of(campaign), ops), strict=True))
         for position in indices:
-            current = sum(times[op] * count for op, count in rows[position].ops.items())
-            result[position] = rows[position].rest_s + current
+            ops_s = sum(times[op] * count for op, count in rows[position].ops.items())
+            result[position] = rows[position].rest_s + ops_s
     return result
 
 

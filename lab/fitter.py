@@ -76,7 +76,9 @@ class Fitter(ABC, Generic[Rows]):
 
     def _write(self, rows: Rows, body: Body) -> None:
         stand_ins = body.get("fallback", {}).items()
-        needed = {name: other for name, other in stand_ins if name not in body["architectures"]}
+        needed = {
+            name: stand_in for name, stand_in in stand_ins if name not in body["architectures"]
+        }
         scores = self.scores(rows, body)
         command = f"python -m lab.{Path(inspect.getfile(type(self))).stem}"
         card = fitting.card(command, self.data, self.split, scores, self.notes)
@@ -85,6 +87,6 @@ class Fitter(ABC, Generic[Rows]):
             {"format": 1, "card": card, **body, "fallback": needed},
         )
         bodies = {name: self.without(rows, name, body) for name in self.left_out(rows, body)}
-        known = {name: other for name, other in bodies.items() if other is not None}
-        if known:
-            fitting.write(fitting.HELD_OUT / f"{self.group}.json", known)
+        bodies_made = {name: body_ for name, body_ in bodies.items() if body_ is not None}
+        if bodies_made:
+            fitting.write(fitting.HELD_OUT / f"{self.group}.json", bodies_made)

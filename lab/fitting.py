@@ -75,9 +75,9 @@ _AT_BOOST: list[bool] = []
 def under(group: str, table: Mapping[str, Any]) -> Iterator[None]:
     """Inside, kernels have the constants of a first fit, whatever was shipped before."""
     about = card("", [], "")
-    known = physics(about, table["default"], table["architectures"], table["fallback"])
+    constants = physics(about, table["default"], table["architectures"], table["fallback"])
     _SLOWDOWNS.clear()
-    with replaced({group: known}):
+    with replaced({group: constants}):
         yield
     _SLOWDOWNS.clear()
 
@@ -91,14 +91,14 @@ def slowdowns(rows: MeasuredRows) -> F:
     """
     if _AT_BOOST:
         return np.ones(len(rows))
-    known = _SLOWDOWNS.get(id(rows))
-    if known is None or known[0] is not rows:
+    cached = _SLOWDOWNS.get(id(rows))
+    if cached is None or cached[0] is not rows:
         free, held = (
             np.asarray(rows.model.estimates(rows.batch, device).estimate_s)
             for device in (rows.hardware.in_state("boost"), rows.hardware)
         )
-        known = _SLOWDOWNS[id(rows)] = rows, held / free
-    return known[1]
+        cached = _SLOWDOWNS[id(rows)] = rows, held / free
+    return cached[1]
 
 
 def rounded(table: Mapping[str, float], *, ordered: bool = True) -> Constants:
@@ -107,8 +107,8 @@ def rounded(table: Mapping[str, float], *, ordered: bool = True) -> Constants:
     >>> rounded({"b": 1.23456, "a": 2.0})
     {'a': 2.0, 'b': 1.235}
     """
-    items = sorted(table.items()) if ordered else table.items()
-    return {name: float(f"{value:.4g}") for name, value in items}
+    pairs = sorted(table.items()) if ordered else table.items()
+    return {name: float(f"{value:.4g}") for name, value in pairs}
 
 
 def sample(parts: Sequence[MeasuredRows], limit: int) -> list[MeasuredRows]:
@@ -157,14 +157,16 @@ def with_relatives(tables: Tables) -> Tables:
     >>> with_relatives({"ada": {"fa2.x": 1.0, "fa3.x": 2.0}, "blackwell-rtx": {"fa3.x": 3.0}})
     {'ada': {'fa2.x': 1.0, 'fa3.x': 2.0}, 'blackwell-rtx': {'fa2.x': 1.0, 'fa3.x': 3.0}}
     """
-    result = dict(tables)
+    merged = dict(tables)
     for architecture, relative in RELATIVES.items():
         if architecture in tables and relative in tables:
-            current = tables[architecture]
-            known = {name.partition(".")[0] for name in current}
-            taken = {n: x for n, x in tables[relative].items() if n.partition(".")[0] not in known}
-            result[architecture] = {**taken, **current}
-    return result
+            own_table = tables[architecture]
+            callers = {name.partition(".")[0] for name in own_table}
+            taken = {
+                n: x for n, x in tables[relative].items() if n.partition(".")[0] not in callers
+            }
+            merged[architecture] = {**taken, **own_table}
+    return merged
 
 
 def by_key(
@@ -259,12 +261,12 @@ def fit_rows(
     more_starts: Callable[[F, F], Sequence[F]] | None = None,
 ) -> Constants:
     """Constants of :func:`fit_within` on about ``limit`` of the rows."""
-    some = sample(parts, limit)
+    sampled = sample(parts, limit)
     return fit_within(
         priors,
-        lambda c: [log_ratio(part, c) for part in some],
+        lambda c: [log_ratio(part, c) for part in sampled],
         start,
-        sum(len(part) for part in some),
+        sum(len(part) for part in sampled),
         steps=steps,
         more_starts=more_starts,
     )
@@ -304,7 +306,7 @@ def fit_within(
         least_squares(residuals, x, loss="soft_l1", f_scale=0.1, bounds=(low, high), max_nfev=steps)
         for x in ([origin] if more_starts is None else more_starts(origin, begin))
     ]
-    result = min(tries, key=lambda one: float(one.cost))
+    result = min(tries, key=lambda fit: float(fit.cost))
     return {**start, **rounded(dict(zip(names, np.exp(result.x), strict=True)), ordered=False)}
 
 
@@ -337,9 +339,9 @@ def moved(
 ) -> tuple[Constants, Tables]:
     """Shared constants and those of each architecture, from log distances to the guesses."""
     common, table = dict(shared), dict[str, Constants]()
-    for one, offset in zip(free, logs, strict=True):
-        target = table.setdefault(one.of, {}) if one.of else common
-        target[one.name] = float(one.guess * np.exp(offset))
+    for name, offset in zip(free, logs, strict=True):
+        target = table.setdefault(name.of, {}) if name.of else common
+        target[name.name] = float(name.guess * np.exp(offset))
     return common, table
 
 
@@ -384,11 +386,11 @@ def fit_by_groups(
         base = [errors(logs, i) for i in groups]
         for j in range(len(first)):
             moved = logs.copy()
-            current = -step if ceiling is not None and moved[j] + step > ceiling[j] else step
-            moved[j] += current
+            move = -step if ceiling is not None and moved[j] + step > ceiling[j] else step
+            moved[j] += move
             for i in groups:
                 if touches(j, i):
-                    matrix[ends[i] : ends[i + 1], j] = (errors(moved, i) - base[i]) / current
+                    matrix[ends[i] : ends[i + 1], j] = (errors(moved, i) - base[i]) / move
             matrix[ends[-1] + j, j] = pull[j]
         return matrix
 
@@ -423,17 +425,17 @@ def _along_axes(
     for j, start in enumerate(logs):
         mine = [i for i in range(groups) if touches(j, i)]
         target, least = start, costs[mine].sum() + _soft_l1((start - first[j]) * pull[j], f_scale)
-        for one in (start + sign * reach for reach in reaches for sign in (1.0, -1.0)):
-            best[j] = one
-            cost, current = _soft_l1((one - first[j]) * pull[j], f_scale), []
+        for log in (start + sign * reach for reach in reaches for sign in (1.0, -1.0)):
+            best[j] = log
+            cost, new_costs = _soft_l1((log - first[j]) * pull[j], f_scale), []
             for i in mine:
-                current.append(_soft_l1(errors(best, i), f_scale))
-                cost += current[-1]
+                new_costs.append(_soft_l1(errors(best, i), f_scale))
+                cost += new_costs[-1]
                 if cost >= least:
                     break
             else:
-                target, least = one, cost
-                costs[mine] = current
+                target, least = log, cost
+                costs[mine] = new_costs
         best[j] = target
     return best
 

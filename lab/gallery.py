@@ -126,8 +126,8 @@ def _dlrm() -> tuple[Any, ...]:
 
         def forward(self, dense: Any, sparse: Any) -> Any:
             rows = self.bottom(dense)
-            items = [table(sparse[:, i]) for i, table in enumerate(self.tables)]
-            features = torch.stack([rows, *items], dim=1)
+            embedded = [table(sparse[:, i]) for i, table in enumerate(self.tables)]
+            features = torch.stack([rows, *embedded], dim=1)
             products = features @ features.transpose(1, 2)
             crossed = products[:, self.pairs[0], self.pairs[1]]
             return self.top(torch.cat([rows, crossed], dim=1))
@@ -221,18 +221,18 @@ def section(program: Program, runs: Mapping[str, Run]) -> Iterator[str]:
     yield from (f"## {program.title}", "", program.text, "")
     yield "| | time | 90 % interval | bound | kernels | weights | memory in all | what bounds it |"
     yield "|---|---|---|---|---|---|---|---|"
-    for way, each in runs.items():
-        e2e, memory = each.answer.metrics["e2e_ms"], each.found.memory
+    for way, outcome in runs.items():
+        e2e, memory = outcome.answer.metrics["e2e_ms"], outcome.found.memory
         low, high = (duration(x * 1e-3) for x in (e2e.p05, e2e.p95))
         cells = (
             way,
             duration(e2e.estimate * 1e-3),
             f"{low} to {high}",
-            duration(each.answer.bound["e2e_ms"] * 1e-3),
-            f"{len(each.found.model.graph.executions.order):,}",
+            duration(outcome.answer.bound["e2e_ms"] * 1e-3),
+            f"{len(outcome.found.model.graph.executions.order):,}",
             f"{rounded(memory.weights / GB)} GB",
             f"{rounded(memory.total / GB)} GB",
-            _causes(each),
+            _causes(outcome),
         )
         yield f"| {' | '.join(cells)} |"
     eager, compiled = (runs[way].answer.metrics["e2e_ms"].estimate for way in ENGINES)
@@ -242,15 +242,15 @@ def section(program: Program, runs: Mapping[str, Run]) -> Iterator[str]:
     yield from ("", f"![timeline and memory](../_static/gallery/{program.name}.svg)", "")
 
 
-def _causes(each: Run) -> str:
-    causes = [(name, share) for name, share in time_by_cause(each.answer.why) if share > 0.0]
+def _causes(outcome: Run) -> str:
+    causes = [(name, share) for name, share in time_by_cause(outcome.answer.why) if share > 0.0]
     total = sum(share for _, share in causes)
     named = [(name, share / total) for name, share in causes if share >= WORTH * total]
     return ", ".join(f"{bound_words(name)} {percent(share)}" for name, share in named)
 
 
 def _peaks(runs: Mapping[str, Run]) -> str:
-    nodes = dict.fromkeys(each.found.memory.peak_node for each in runs.values())
+    nodes = dict.fromkeys(outcome.found.memory.peak_node for outcome in runs.values())
     return " and ".join(f"`{node}`" for node in nodes)
 
 
@@ -258,16 +258,16 @@ def drawn(runs: Mapping[str, Run]) -> Any:
     """Timelines of both ways on one axis, and memory over time under them."""
     figure = figure_class()(figsize=(8.0, 3.6), layout="constrained")
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(2, 3))
-    end = max(each.found.timeline.total_s for each in runs.values())
+    end = max(outcome.found.timeline.total_s for outcome in runs.values())
     unit, factor = ("ms", 1e3) if end < 1.0 else ("s", 1.0)
     seen: dict[str, None] = {}
-    for row, (way, each) in enumerate(runs.items()):
-        for kind, spans in _spans(each.found, end).items():
+    for row, (way, way_outcome) in enumerate(runs.items()):
+        for kind, spans in _spans(way_outcome.found, end).items():
             scaled = [(start * factor, length * factor) for start, length in spans]
             top.broken_barh(scaled, (-row - 0.4, 0.8), color=KINDS[kind][0], linewidth=0)
             seen[kind] = None
-        line = each.found.timeline
-        held = alive_bytes(each.found.model.graph.executions)
+        line = way_outcome.found.timeline
+        held = alive_bytes(way_outcome.found.model.graph.executions)
         bottom.step(
             np.append(line.start_s, line.total_s) * factor,
             np.append(held, held[-1]) / GB,
@@ -306,7 +306,7 @@ def _spans(program_pass: ProgramPass, end: float) -> dict[str, list[tuple[float,
     """Start and length of runs of kernels of one kind; what no kernel fills is left out."""
     line, executions = program_pass.timeline, program_pass.model.graph.executions
     names = list(KINDS)
-    kinds = [names.index(_kind(each.node.op.family)) for each in executions.sequence]
+    kinds = [names.index(_kind(execution.node.op.family)) for execution in executions.sequence]
     width = end / COLUMNS
     covered = np.zeros((len(names), COLUMNS))
     for kind, start, stop in zip(kinds, line.start_s, line.end_s, strict=True):
@@ -325,7 +325,7 @@ def _spans(program_pass: ProgramPass, end: float) -> dict[str, list[tuple[float,
 
 
 def _kind(family: str) -> str:
-    return next((name for name, (_, current) in KINDS.items() if family in current), "others")
+    return next((name for name, (_, families) in KINDS.items() if family in families), "others")
 
 
 HEAD = """# Gallery: ten programs, eager and compiled
@@ -345,17 +345,17 @@ def main(words: Sequence[str] | None = None) -> None:
     """Writes drawings of the named programs, and the page if all are."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="left out, all, and the page")
-    requested = parser.parse_args(words).names
+    names = parser.parse_args(words).names
     parts: list[str] = [HEAD]
     DRAWINGS.mkdir(parents=True, exist_ok=True)
     for program in PROGRAMS:
-        if requested and program.name not in requested:
+        if names and program.name not in names:
             continue
         runs = predicted(program)
         save_plot(drawn(runs), DRAWINGS / f"{program.name}.svg")
         parts.append("\n".join(section(program, runs)))
         print(parts[-1], flush=True)
-    if not requested:
+    if not names:
         PAGE.write_text("\n".join(parts).rstrip() + "\n", encoding="utf-8")
 
 

@@ -119,8 +119,8 @@ class Problem:
         return sorted({architecture_of(part) for part in self.parts})
 
     def names(self) -> list[tuple[str, str]]:
-        current = [(a, name) for a in self.architectures for name in self.own]
-        return [("", name) for name in self.shared] + current
+        own_names = [(a, name) for a in self.architectures for name in self.own]
+        return [("", name) for name in self.shared] + own_names
 
     def table(self, logs: F) -> tuple[Constants, Tables]:
         common = dict(self.base)
@@ -145,8 +145,8 @@ def solve(problem: Problem, steps: int = 40) -> tuple[Constants, Tables]:
 
     def errors(logs: F, i: int) -> F:
         part = problem.parts[i]
-        common, current = problem.table(logs)
-        return log_ratio(part, {**common, **current[architecture_of(part)]})
+        common, architectures = problem.table(logs)
+        return log_ratio(part, {**common, **architectures[architecture_of(part)]})
 
     solution = fitting.fit_by_groups(
         errors,
@@ -212,12 +212,14 @@ def label(rows: MeasuredRows) -> str:
     return f"{name} {maker(rows)}".strip()
 
 
-def report(title: str, parts: Sequence[MeasuredRows], common: Constants, current: Tables) -> Tables:
+def report(
+    title: str, parts: Sequence[MeasuredRows], common: Constants, architectures: Tables
+) -> Tables:
     """Held-out scores, printed and returned."""
     print(f"== {title}")
     tables = {}
     for part in held_out(parts):
-        result = score(part, {**common, **current.get(architecture_of(part), {})})
+        result = score(part, {**common, **architectures.get(architecture_of(part), {})})
         tables[label(part)] = result
         print(f"{label(part):44s}", "  ".join(f"{k} {v}" for k, v in result.items()))
     return tables
@@ -238,7 +240,9 @@ def add_spread(
             errors[maker(part)].append(log_ratio(part, table))
         bmm = f"_{suffix}" if suffix else ""
         marks = {f":{library}{bmm}": item for library, item in errors.items() if library}
-        marks[f":{suffix}" if suffix else ""] = [one for item in errors.values() for one in item]
+        marks[f":{suffix}" if suffix else ""] = [
+            error for item in errors.values() for error in item
+        ]
         for mark, item in marks.items():
             if mark not in ("", f":{suffix}") and len(errors) == 1:
                 continue
@@ -285,8 +289,8 @@ def scaled(
             if name not in COPIES.get(architecture, (name,)):
                 continue
             new, unit = name, 1.0
-            for by, (given, power) in SCALED.items():
-                if plain == given:
+            for by, (scaled_name, power) in SCALED.items():
+                if plain == scaled_name:
                     new, unit = name.replace(plain, by), size**-power
                     unit *= clock if plain.endswith("_s") else 1.0
             table.setdefault(new, []).append((alike, value * unit))
@@ -296,8 +300,8 @@ def scaled(
 def _pooled(name: str, values: Sequence[tuple[bool, float]]) -> float:
     if ":" in name:
         return math.exp(float(np.median([math.log(value) for _, value in values])))
-    other = 1.0 / SAME_KIND if name.rpartition(".")[2] in SCHEDULING else 1.0
-    weights = [1.0 if alike else other for alike, _ in values]
+    weight_of_other = 1.0 / SAME_KIND if name.rpartition(".")[2] in SCHEDULING else 1.0
+    weights = [1.0 if alike else weight_of_other for alike, _ in values]
     logs = (w * math.log(value) for w, (_, value) in zip(weights, values, strict=True))
     return math.exp(sum(logs) / sum(weights))
 
@@ -318,8 +322,8 @@ def borrowed(common: Mapping[str, float], libraries: Sequence[str]) -> Constants
         }
         if recipe in fitted or not all(values.values()):
             continue
-        for n, each in values.items():
-            constants |= {f"{recipe}.{n}:{x}": float(np.median(each)) for x in libraries}
+        for n, library_values in values.items():
+            constants |= {f"{recipe}.{n}:{x}": float(np.median(library_values)) for x in libraries}
     for recipe in UNLIKE_OTHERS:
         for library in libraries:
             added = [

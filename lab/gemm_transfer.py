@@ -46,15 +46,15 @@ def without(groups: Groups, held: str) -> Groups:
 
 def fit_tensor(groups: Groups, held: str) -> tuple[Constants, Tables]:
     """All stages but fp32, on ``groups``."""
-    common, current = fit_bf16(groups["bf16"], ROWS, STEPS)
+    common, architectures = fit_bf16(groups["bf16"], ROWS, STEPS)
     if held != "ampere-ga10x":
-        common, current = fit_ga10x(groups["another laboratory, fp16"], common, current)
+        common, architectures = fit_ga10x(groups["another laboratory, fp16"], common, architectures)
     for form in FORMATS:
         if any(part.batch.variant.dtype == form.dtype for part in groups["narrow formats"]):
-            common, current = fit_format(
-                form, groups["narrow formats"], common, current, ROWS, STEPS
+            common, architectures = fit_format(
+                form, groups["narrow formats"], common, architectures, ROWS, STEPS
             )
-    return fit_bmm(groups["batched calls"], common, current, ROWS, STEPS)
+    return fit_bmm(groups["batched calls"], common, architectures, ROWS, STEPS)
 
 
 def report_held(parts: Sequence[MeasuredRows], entries: Mapping[str, Any], stand_in: str) -> Tables:
@@ -65,17 +65,17 @@ def report_held(parts: Sequence[MeasuredRows], entries: Mapping[str, Any], stand
         logs = log_ratio(least_hashed(part, SCORED), table)
         variant = part.batch.variant
         recipe = recipe_for(variant.dtype)
-        current = selected(table, recipe, maker(part), variant.kernel)
-        known = any(
+        constants = selected(table, recipe, maker(part), variant.kernel)
+        has_format = any(
             f"{recipe.name}.tensor_efficiency" in t for t in entries["architectures"].values()
         )
         sds = [
-            current["independent_log_sd"],
-            current["unmeasured_device_log_sd"],
-            current["family_log_sd"],
+            constants["independent_log_sd"],
+            constants["unmeasured_device_log_sd"],
+            constants["family_log_sd"],
         ]
-        if recipe.name not in SIXTEEN_BITS and not known:
-            sds.append(current["unmeasured_format_log_sd"])
+        if recipe.name not in SIXTEEN_BITS and not has_format:
+            sds.append(constants["unmeasured_format_log_sd"])
         width = Z90 * math.sqrt(sum(sd * sd for sd in sds))
         scores[label(part)] = {
             "mape": round(100 * float(np.abs(np.exp(logs) - 1).mean()), 2),
@@ -86,23 +86,23 @@ def report_held(parts: Sequence[MeasuredRows], entries: Mapping[str, Any], stand
     return scores
 
 
-def hold_out(groups: Groups, held: str, known: tuple[Constants, Tables] | None) -> Body:
+def hold_out(groups: Groups, held: str, tensor: tuple[Constants, Tables] | None) -> Body:
     """The constants of an architecture without its rows.
 
     Args:
-        known: of tensor cores, for an architecture that has none and moves none of them.
+        tensor: those of tensor cores, for an architecture that has none and moves none of them.
     """
     print(f"== {held} held out whole", flush=True)
-    remaining = without(groups, held)
-    common, current = fit_tensor(remaining, held) if known is None else known
-    common, current = fit_fp32(remaining["fp32"], common, current, ROWS)
-    current = with_stand_in(
-        common, current, remaining["bf16"] + remaining["another laboratory, fp16"]
+    kept_groups = without(groups, held)
+    common, architectures = fit_tensor(kept_groups, held) if tensor is None else tensor
+    common, architectures = fit_fp32(kept_groups["fp32"], common, architectures, ROWS)
+    architectures = with_stand_in(
+        common, architectures, kept_groups["bf16"] + kept_groups["another laboratory, fp16"]
     )
     stand_in = STAND_IN[fetches_in_bulk(held)]
     if held in (*MONOLITHIC, "ampere-ga10x"):  # a fact of the chip, not fitted
-        current[stand_in]["resident_share"] = MONOLITHIC_L2
-    hold_out = body(common, current, {held: stand_in})
+        architectures[stand_in]["resident_share"] = MONOLITHIC_L2
+    hold_out = body(common, architectures, {held: stand_in})
     mine = [p for parts in groups.values() for p in parts if architecture_of(p) == held]
     report_held(mine, hold_out, stand_in)
     return hold_out

@@ -130,8 +130,8 @@ def boards() -> fitting.Tables:
         if count:
             family, dtype = part.batch.family, part.batch.variant.dtype
             name = family if family in ONE_METRIC else f"{family}.{dtype}"
-            current = tables.setdefault(part.hardware.name, {})
-            current[name] = current.get(name, 0.0) + count
+            counts = tables.setdefault(part.hardware.name, {})
+            counts[name] = counts.get(name, 0.0) + count
     return {name: dict(sorted(tables[name].items())) for name in sorted(tables)}
 
 

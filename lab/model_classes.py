@@ -57,12 +57,12 @@ def _keys(rule: object) -> Iterator[str]:
 
 def main(folder: Path) -> None:
     """Writes the file."""
-    known = families()
+    family_by_name = families()
     classes = {}
     for path in sorted(folder.glob("*/configuration_*.py")):
         for kind, values in class_values(path.read_text(encoding="utf-8")):
-            if kind in known:
-                read = fields_read(known[kind])
+            if kind in family_by_name:
+                read = fields_read(family_by_name[kind])
                 classes[kind] = {name: values[name] for name in sorted(values) if name in read}
     text = json.dumps({kind: classes[kind] for kind in sorted(classes)}, indent=1)
     CLASSES.write_text(text + "\n", encoding="utf-8")

@@ -65,11 +65,13 @@ def grouped(parts: Sequence[MeasuredRows]) -> Styles:
         setting = setting_with(part.batch.variant, part.hardware, BASE)
         table[part.device, setting.style, setting.rates].append((setting, part))
     styles: Styles = defaultdict(list)
-    for items in table.values():
-        setting = items[0][0]
-        layer = joined([layer_of(one, columns(part)) for one, part in items])
+    for members in table.values():
+        setting = members[0][0]
+        layer = joined([layer_of(its_setting, columns(part)) for its_setting, part in members])
         with replaced({PHYSICS: UNFITTED}):
-            seconds = np.concatenate([part.seconds / fitting.slowdowns(part) for _, part in items])
+            seconds = np.concatenate(
+                [part.seconds / fitting.slowdowns(part) for _, part in members]
+            )
         styles[setting.style].append(Group(setting, setting.device.architecture, layer, seconds))
     return dict(sorted(styles.items()))
 
@@ -108,9 +110,9 @@ def plain(tables: Tables, architecture: str, style: str, dtype: str) -> Constant
     return selected({**tables[""], **tables.get(architecture, {})}, style, dtype)
 
 
-def log_sd(current: float, device: str = "device_log_sd") -> float:
+def log_sd(independent_sd: float, device: str = "device_log_sd") -> float:
     """Of the whole error of a row; ``device``: which of the errors of devices it has."""
-    return float(np.sqrt(current**2 + SPREAD[device] ** 2 + SPREAD["family_log_sd"] ** 2))
+    return float(np.sqrt(independent_sd**2 + SPREAD[device] ** 2 + SPREAD["family_log_sd"] ** 2))
 
 
 def evaluate(

@@ -138,23 +138,23 @@ class _Problem:
         campaign's factor.
         """
         style, dtype = group.setting.style, group.dtype
-        items: list[tuple[int, int, float]] = []
+        terms: list[tuple[int, int, float]] = []
         bases = growth_bases(group.setting.rates)
         for row, name in enumerate(self.names):
-            items += [
+            terms += [
                 (row, self._term(level, LEVELS[level[0]]), 1.0)
                 for level in levels(style, dtype, group.architecture, name, name in of_format)
             ]
         for name, (mean, sd, of_make) in GROWTH.items():
             row, x = self.names.index(GROWTHS[name]), math.log(bases[name])
-            items.append((row, self._term(("slope", name), sd, mean), x))
+            terms.append((row, self._term(("slope", name), sd, mean), x))
             if of_make:
-                items.append((row, self._term(("slope of make", make_of(style), name), of_make), x))
+                terms.append((row, self._term(("slope of make", make_of(style), name), of_make), x))
         campaign = ("campaign", group.architecture, style, dtype)
-        items.append((len(self.names), self._term(campaign, CAMPAIGN_LOG_SD), 1.0))
-        positions = sorted({position for _, position, _ in items})
+        terms.append((len(self.names), self._term(campaign, CAMPAIGN_LOG_SD), 1.0))
+        positions = sorted({position for _, position, _ in terms})
         matrix = np.zeros((len(self.names) + 1, len(positions)))
-        for row, position, x in items:
+        for row, position, x in terms:
             matrix[row, positions.index(position)] += x
         return np.array(positions, dtype=np.int64), matrix
 

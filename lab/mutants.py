@@ -242,7 +242,7 @@ def positions_of(module: str, source: str) -> Iterator[Position]:
                 lines[start[0] - 1].strip(),
                 start[1],
                 type(operator).__name__,
-                sum(each[1][0] == start for each in indices[:occurrence]),
+                sum(span[1][0] == start for span in indices[:occurrence]),
             )
             order = hashlib.sha256(repr(parts).encode()).hexdigest()
             yield Position(module, function, operator, occurrence, order)
@@ -250,8 +250,8 @@ def positions_of(module: str, source: str) -> Iterator[Position]:
 
 def _operators() -> list[Operator]:
     names = [f"core/Replace{name}" for name in REPLACED]
-    known = [get_operator(name)() for name in (*names, "core/NumberReplacer")]
-    return [*known, DropTerm(), SwapExtremes()]
+    operators = [get_operator(name)() for name in (*names, "core/NumberReplacer")]
+    return [*operators, DropTerm(), SwapExtremes()]
 
 
 def _functions(source: str) -> dict[int, str]:
@@ -297,7 +297,7 @@ def sample(package: str, count: int) -> list[Mutant]:
     indices = [position for module in sources for position in positions_of(module, sources[module])]
     seen = {ast.dump(ast.parse(source)) for source in sources.values()}
     mutants: list[Mutant] = []
-    for position in sorted(indices, key=lambda each: each.order):
+    for position in sorted(indices, key=lambda position_: position_.order):
         source = sources[position.module]
         code = mutate_code(source, position.operator, position.occurrence)
         try:
@@ -354,13 +354,17 @@ def run(package: str, count: int) -> Iterator[Result]:
     Raises:
         SystemExit: tests of a module fail before it is changed.
     """
-    known = {result.change: result for result in results()}
+    known_results = {earlier.change: earlier for earlier in results()}
     tests = {
         module: [path_of(module), *files] for module, files in table().packages[package].items()
     }
     states = {module: _state(files) for module, files in tests.items()}
     mutants = sample(package, count)
-    new = [x for x in mutants if x.change not in known or known[x.change].state != states[x.module]]
+    new = [
+        x
+        for x in mutants
+        if x.change not in known_results or known_results[x.change].state != states[x.module]
+    ]
     seconds = 0.0
     if new:
         files = dict.fromkeys(file for mutant in new for file in tests[mutant.module])
@@ -369,7 +373,7 @@ def run(package: str, count: int) -> Iterator[Result]:
             sys.exit(f"mutants: tests of {package} fail as it is")
     for mutant in mutants:
         if mutant not in new:
-            yield known[mutant.change]
+            yield known_results[mutant.change]
             continue
         path = TREE / path_of(mutant.module)
         original = path.read_text(encoding="utf-8")
@@ -427,7 +431,7 @@ def recorded() -> dict[str, Package]:
 
 def page(packages: Mapping[str, Package]) -> str:
     """The page of the documentation."""
-    why = {each.change: each.why for each in table().equivalent}
+    why = {mutant.change: mutant.why for mutant in table().equivalent}
     lines = [HEADER, "| package | positions | sample | killed | equivalent | survived | score |"]
     lines += ["|---|---:|---:|---:|---:|---:|---:|"]
     total = [0, 0, 0, 0, 0]
@@ -437,18 +441,24 @@ def page(packages: Mapping[str, Package]) -> str:
         total = [a + b for a, b in zip(total, tally, strict=True)]
         lines.append(_row(f"{name} ({run_.date}, {run_.commit})", tally))
     lines += [_row("all", total), "", "## Survivors", ""]
-    survivors = [each for _, run_ in runs for each in run_.results if each.outcome != "killed"]
-    lines += [_listed(each) for each in survivors if each.change not in why] or ["None."]
+    survivors = [
+        result for _, run_ in runs for result in run_.results if result.outcome != "killed"
+    ]
+    lines += [_listed(survivor) for survivor in survivors if survivor.change not in why] or [
+        "None."
+    ]
     lines += ["", "## Equivalent: no input tells them from the original", ""]
     lines += [
-        f"{_listed(each)}\n  {why[each.change]}" for each in survivors if each.change in why
+        f"{_listed(survivor)}\n  {why[survivor.change]}"
+        for survivor in survivors
+        if survivor.change in why
     ] or ["None."]
     return "\n".join(lines) + "\n"
 
 
 def _tally(run_: Package, why: Mapping[Change, str]) -> list[int]:
-    killed = sum(each.outcome == "killed" for each in run_.results)
-    same = sum(each.outcome != "killed" and each.change in why for each in run_.results)
+    killed = sum(result.outcome == "killed" for result in run_.results)
+    same = sum(result.outcome != "killed" and result.change in why for result in run_.results)
     count = len(run_.results)
     return [run_.positions, count, killed, same, count - killed - same]
 

@@ -31,9 +31,9 @@ def watch() -> None:
     for name in ("read_table", "read_schema"):  # opens files outside Python
         plain = getattr(pq, name)
 
-        def noted(path: Any, *remaining: Any, plain: Any = plain, **named: Any) -> Any:
+        def noted(path: Any, *values: Any, plain: Any = plain, **named: Any) -> Any:
             FILES.add(str(path))
-            return plain(path, *remaining, **named)
+            return plain(path, *values, **named)
 
         setattr(pq, name, noted)
 

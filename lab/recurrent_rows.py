@@ -88,8 +88,8 @@ def _parts(
     dims = {"batch": batch, "steps": steps, "hidden": units, "input": 0}
     held = checksum_one_in(4, "(recurrent, {}, {})", units, batch)
     parts = []
-    for each in PASSES[column]:
-        variant = Variant(dtype, library="cudnn", cache="warm", flags=FLAGS[each])
+    for pass_name in PASSES[column]:
+        variant = Variant(dtype, library="cudnn", cache="warm", flags=FLAGS[pass_name])
         ((ops_of_part, _, _),) = ops(kind, variant, dims, held)
         parts.append(MeasuredRows(ops_of_part, device, seconds.astype(np.float64), held))
     return parts

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
+from lab.local_names import numbered_locals
 from lab.reads import without_sources
 from silicast.core.catalog import CATALOG
 from silicast.core.decode import read_toml
@@ -27,8 +28,9 @@ READ_BY: Mapping[str, tuple[str, ...]] = {
 def code_hash(modules: Iterable[str]) -> str:
     """Sixteen hex digits over the syntax trees of modules and of all that they import.
 
-    Comments, docstrings, layout and names of files that only moved lines do not count. Imports
-    inside functions are not followed. Tables of :data:`READ_BY` count, but for their sources.
+    Comments, docstrings, layout, names of locals and names of files that only moved lines do not
+    count. Imports inside functions are not followed. Tables of :data:`READ_BY` count, but for their
+    sources.
 
     >>> code_hash(["lab.source_code"]) == code_hash(["lab.source_code"])
     True
@@ -101,13 +103,13 @@ def _imports(module: str) -> tuple[str, ...]:
 
 @cache
 def _normalised(module: str) -> str:
-    """The syntax tree of a module as text, without docstrings."""
+    """The syntax tree of a module as text, without docstrings and names of locals."""
     tree = ast.parse(ast.unparse(_tree(module)))
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):
-            node.body = [one for one in body if not _is_text(one)]  # type: ignore[attr-defined]
-    return ast.dump(tree)
+            node.body = [statement for statement in body if not _is_text(statement)]  # type: ignore[attr-defined]
+    return ast.dump(numbered_locals(tree))
 
 
 def _is_text(node: ast.stmt) -> bool:

@@ -48,9 +48,9 @@ def sent_ns_per_byte(size: int) -> tuple[float, float]:
         server.bind(("127.0.0.1", 0))
         server.listen(1)
         with socket.create_connection(server.getsockname()) as client:
-            other, _ = server.accept()
-            with other:
-                thread = threading.Thread(target=_receive, args=(other, size))
+            connection, _ = server.accept()
+            with connection:
+                thread = threading.Thread(target=_receive, args=(connection, size))
                 thread.start()
                 data = b"\1" * size
                 sent = []

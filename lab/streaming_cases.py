@@ -55,9 +55,9 @@ class Case:
         rates = StreamingRates.from_device(self.device, self.family, constants, style=style)
         return analyse_stream(self.stream, self.rows.batch.variant, rates)
 
-    def log_ratio(self, shared: Mapping[str, float], current: Tables) -> F:
+    def log_ratio(self, shared: Mapping[str, float], architectures: Tables) -> F:
         """log(estimate / measured) per row."""
-        return np.log(self.analyse(shared, current).time_s / self.rows.seconds)
+        return np.log(self.analyse(shared, architectures).time_s / self.rows.seconds)
 
 
 def thin(rows: MeasuredRows, count: int) -> MeasuredRows:
@@ -73,7 +73,9 @@ def cases_of(parts: Sequence[MeasuredRows], count: int) -> list[Case]:
     return [Case.of(thin(rows, count)) for rows in parts]
 
 
-def error_sizes(cases: Sequence[Case], shared: Mapping[str, float], current: Tables) -> Constants:
+def error_sizes(
+    cases: Sequence[Case], shared: Mapping[str, float], architectures: Tables
+) -> Constants:
     """Log sd of the errors of ``cases``, train rows that these constants were not fitted on.
 
     The bias of a whole group (one source, device and kind) is what its rows share, half of its
@@ -83,7 +85,7 @@ def error_sizes(cases: Sequence[Case], shared: Mapping[str, float], current: Tab
     """
     eager = [case for case in cases if case.eager]
     others = [case for case in cases if not case.eager]
-    residuals, waiting, weights = residuals_of(others, shared, current)
+    residuals, waiting, weights = residuals_of(others, shared, architectures)
     biases = np.array([np.median(error) ** 2 for error in residuals])
     group_weights = np.array([part[0] * len(part) for part in weights])
     common = float(np.sqrt(np.average(biases, weights=group_weights)))
@@ -99,7 +101,7 @@ def error_sizes(cases: Sequence[Case], shared: Mapping[str, float], current: Tab
         "family_log_sd": common * factor / np.sqrt(2.0),
         "own_log_sd": alone * factor,
         "small_log_sd": sizes[2] * factor,
-        "eager_error": covering(*residuals_of(eager, shared, current), sizes) / factor,
+        "eager_error": covering(*residuals_of(eager, shared, architectures), sizes) / factor,
     }
 
 
@@ -132,11 +134,11 @@ def covering(
     return float(scaled[order][np.searchsorted(reached, 0.9)]) / Z90
 
 
-def score(cases: Sequence[Case], shared: Mapping[str, float], current: Tables) -> Tables:
+def score(cases: Sequence[Case], shared: Mapping[str, float], architectures: Tables) -> Tables:
     """Mean APE, bias and coverage-relevant spread per source, family and device."""
     scores: Tables = {}
     for case in cases:
-        error = case.log_ratio(shared, current)
+        error = case.log_ratio(shared, architectures)
         v = case.rows.batch.variant
         kind = "+".join(name for name, _ in v.flags)
         words = (case.source, case.family, v.library, kind, case.device.name)

@@ -24,11 +24,11 @@ def train(family: str, data: Path) -> Card:
     Raises:
         SilicastError: an unknown family, or a table is not there.
     """
-    known = trainers()
-    if family not in known:
-        names = f"one of {', '.join(known)}"
+    trainers_by_family = trainers()
+    if family not in trainers_by_family:
+        names = f"one of {', '.join(trainers_by_family)}"
         raise unknown_name(f"no measured rows for {family!r}", "family", names)
-    trainer = known[family]
+    trainer = trainers_by_family[family]
     for table in trainer.tables:
         if not (data / table).is_file():
             raise SilicastError("no such table", kind="io", file=str(data / table))
@@ -48,9 +48,9 @@ def train(family: str, data: Path) -> Card:
 
 def main() -> None:
     for family in sys.argv[1:] or trainers():
-        for one in train(family, data_folder()).trained:
-            before, after = one.scores["analytic"], one.scores["learned"]
-            print(f"{family} {one.key}: {one.rows} rows, mean APE {before} % to {after} %")
+        for trained in train(family, data_folder()).trained:
+            before, after = trained.scores["analytic"], trained.scores["learned"]
+            print(f"{family} {trained.key}: {trained.rows} rows, mean APE {before} % to {after} %")
 
 
 if __name__ == "__main__":

@@ -166,11 +166,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     for name in ("llvm", "ocml", "nvidia"):
         parser.add_argument(f"--{name}", type=Path, required=True)
-    given = parser.parse_args()
+    options = parser.parse_args()
     for form in FORMS:
         with tempfile.TemporaryDirectory() as folder:
-            of_amd = amd(form, given.llvm, given.ocml, Path(folder))
-            of_nvidia = nvidia(form, given.llvm, given.nvidia, Path(folder))
+            of_amd = amd(form, options.llvm, options.ocml, Path(folder))
+            of_nvidia = nvidia(form, options.llvm, options.nvidia, Path(folder))
         print(f"{form}: gfx90a {of_amd:g}, sm_80 {of_nvidia:g} slots an element")
 
 

@@ -101,27 +101,27 @@ def main() -> int:
         parser.add_argument(action, action="store_true")
     parser.add_argument("--within", type=float, default=QUICK_S)
     parser.add_argument("--jobs", type=int, default=1)
-    given = parser.parse_args()
-    if not (given.suites or given.stale or given.check or given.pages):
+    options = parser.parse_args()
+    if not (options.suites or options.stale or options.check or options.pages):
         parser.error("name suites, or --stale, --check or --pages")
-    if given.pages:
+    if options.pages:
         for name in suite_facts():
             write_page(name)
         write_tables()
         return 0
-    data = data_if_there() if given.check else data_folder()
-    names = given.suites or list(suite_facts())
+    data = data_if_there() if options.check else data_folder()
+    names = options.suites or list(suite_facts())
     why = {name: stale(name, data) for name in names}
     wanted = [
-        name for name in names if given.suites or (why[name] and is_quick(name, given.within))
+        name for name in names if options.suites or (why[name] and is_quick(name, options.within))
     ]
     for name in names:
         if why[name]:
-            speed = "" if is_quick(name, given.within) else " (slow)"
+            speed = "" if is_quick(name, options.within) else " (slow)"
             print(f"{name}{speed}: {', '.join(why[name])}", flush=True)
-    if given.check:
-        return 1 if any(why[name] and is_quick(name, given.within) for name in names) else 0
-    missed = _run(wanted, given.jobs)
+    if options.check:
+        return 1 if any(why[name] and is_quick(name, options.within) for name in names) else 0
+    missed = _run(wanted, options.jobs)
     write_tables()
     return 1 if missed else 0
 

@@ -107,13 +107,13 @@ def unseen_table() -> list[str]:
             continue
         for metric in result["metrics"]:
             ours, others = metric["silicast"], metric["others"]
-            known = others.get(KNOWN, {})
+            known_peer = others.get(KNOWN, {})
             rows.append(
                 [
                     metric["metric"],
                     figure(int(ours["rows"])),
                     *(figure(ours.get(name)) for name in UNSEEN),
-                    *(figure(known.get(name)) for name in ("mean_ape", "bias_pct")),
+                    *(figure(known_peer.get(name)) for name in ("mean_ape", "bias_pct")),
                     *(figure(_where_answered(others.get(name, {}))) for name in WAYS),
                 ]
             )
@@ -135,8 +135,8 @@ def write_tables() -> None:
     """Puts current tables into the README and the page of all suites."""
     for path in (README, GLANCE):
         text = path.read_text(encoding="utf-8")
-        if (current := with_table(text)) != text:
-            path.write_text(current, encoding="utf-8")
+        if (updated := with_table(text)) != text:
+            path.write_text(updated, encoding="utf-8")
 
 
 def _results() -> list[dict[str, Any]]:

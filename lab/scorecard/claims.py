@@ -97,15 +97,15 @@ def neusight(data: Path) -> Iterator[Claim]:
                 100.0 * abs(row["neusight_e2e_ms"] / row["meas_e2e_ms"] - 1.0)
             )
     for key, claimed in SURVEY_6.items():
-        some = errors.get(key, [])
-        value = fmean(some) if some else math.nan
+        of_key = errors.get(key, [])
+        value = fmean(of_key) if of_key else math.nan
         yield Claim(
             tool="NeuSight",
             claim=f"whole models on {key[0]}, {key[1]}",
             claimed=f"{claimed} %",
             source="survey, table 6",
             recount=f"{value:.2f} %",
-            rows=len(some),
+            rows=len(of_key),
             how="stored",
             verdict="equal" if abs(value - claimed) < EXACT else "differs",
             effort="trained weights are not published",
@@ -362,15 +362,15 @@ def claim_rows(claims: Sequence[Claim]) -> list[Mapping[str, str]]:
     """Claims as cells of a table."""
     return [
         {
-            "tool": each.tool,
-            "claim": each.claim,
-            "claimed": each.claimed,
-            "recount": each.recount or "-",
-            "rows": str(each.rows or "-"),
-            "how": each.how,
-            "verdict": each.verdict,
-            "effort": each.effort,
-            "source": f"{each.source} {each.date}".strip(),
+            "tool": claim.tool,
+            "claim": claim.claim,
+            "claimed": claim.claimed,
+            "recount": claim.recount or "-",
+            "rows": str(claim.rows or "-"),
+            "how": claim.how,
+            "verdict": claim.verdict,
+            "effort": claim.effort,
+            "source": f"{claim.source} {claim.date}".strip(),
         }
-        for each in claims
+        for claim in claims
     ]

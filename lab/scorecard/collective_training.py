@@ -77,7 +77,7 @@ def train_collectives(
     parts: Sequence[MeasuredCalls],
     model: Model,
     settings: Settings,
-    remark: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> Made:
     """Corrections of every architecture and launch.
 
@@ -91,11 +91,11 @@ def train_collectives(
     described: list[Trained] = []
     entries: dict[str, Learned] = {}
     for (architecture, launch), members in sorted(groups.items()):
-        one = _train_one(f"{launch}.{architecture}", members, model, settings)
-        if one is not None:
-            described.append(one[0])
-            entries[one[0].key] = one[1]
-            remark(f"collective {one[0].key}: {one[0].scores}")
+        trained = _train_one(f"{launch}.{architecture}", members, model, settings)
+        if trained is not None:
+            described.append(trained[0])
+            entries[trained[0].key] = trained[1]
+            report(f"collective {trained[0].key}: {trained[0].scores}")
     return described, entries
 
 
@@ -168,26 +168,26 @@ def _table(part: MeasuredCalls, model: Model, names: tuple[str, ...], devices: l
     released = [row for row, name in enumerate(names) if name.startswith(RELEASE)]
     if not columns[released].any():
         return named
-    some = np.arange(0, count, BLANK_EVERY)
-    bare = columns[:, some]
+    blank_rows = np.arange(0, count, BLANK_EVERY)
+    bare = columns[:, blank_rows]
     bare[released] = 0.0
     unnamed = _Table(
         bare,
-        named.target[some],
-        named.held_out[some],
-        named.fold[some],
-        named.device[some],
-        named.short[some],
-        ~named.blank[some],
+        named.target[blank_rows],
+        named.held_out[blank_rows],
+        named.fold[blank_rows],
+        named.device[blank_rows],
+        named.short[blank_rows],
+        ~named.blank[blank_rows],
     )
     return _joined([named, unnamed])
 
 
 def _joined(tables: Sequence[_Table]) -> _Table:
     return _Table(
-        np.concatenate([each.columns for each in tables], axis=1),
+        np.concatenate([part.columns for part in tables], axis=1),
         *(
-            np.concatenate([getattr(each, name) for each in tables])
+            np.concatenate([getattr(part, name) for part in tables])
             for name in ("target", "held_out", "fold", "device", "short", "blank")
         ),
     )
@@ -195,8 +195,8 @@ def _joined(tables: Sequence[_Table]) -> _Table:
 
 def ranges(columns: F64) -> NDArray[np.int64]:
     """Smallest and largest code of each feature, shape (F, 2)."""
-    result = codes(columns)
-    return np.stack([result.min(axis=1), result.max(axis=1)], axis=1)
+    feature_codes = codes(columns)
+    return np.stack([feature_codes.min(axis=1), feature_codes.max(axis=1)], axis=1)
 
 
 def _unseen(rows: _Table, named: NDArray[np.bool_], devices: int, settings: Settings) -> float:
@@ -212,6 +212,6 @@ def _unseen(rows: _Table, named: NDArray[np.bool_], devices: int, settings: Sett
     return worst
 
 
-def _sd_of(left: F64, some: NDArray[np.bool_], all_: NDArray[np.bool_]) -> float:
+def _sd_of(left: F64, rows: NDArray[np.bool_], all_: NDArray[np.bool_]) -> float:
     """The sd of errors of some rows, or of all where those are few."""
-    return round(normal_sd(left[some if int(some.sum()) >= FEWEST_OF_KIND else all_]), 4)
+    return round(normal_sd(left[rows if int(rows.sum()) >= FEWEST_OF_KIND else all_]), 4)

@@ -87,8 +87,8 @@ def _lines(value: Any, depth: int = 0) -> str:
         and isinstance(value, dict)
         and any(isinstance(x, dict | list) for x in value.values())
     ):
-        items = (f"{inner}{_text(k)}:{_lines(v, depth + 1)}" for k, v in value.items())
-        return "{\n" + ",\n".join(items) + f"\n{outer}}}" + ("" if depth else "\n")
+        entries = (f"{inner}{_text(k)}:{_lines(v, depth + 1)}" for k, v in value.items())
+        return "{\n" + ",\n".join(entries) + f"\n{outer}}}" + ("" if depth else "\n")
     if depth == 1 and isinstance(value, list):
         return "[\n" + ",\n".join(f"{inner}{_text(v)}" for v in value) + f"\n{outer}]"
     return _text(value)
@@ -126,8 +126,8 @@ def summary_of(name: str) -> dict[str, Any]:
 
 def inputs_of(summary: Result) -> Inputs | None:
     """What the figures of a summary were computed from; None = that was not recorded."""
-    known = summary.get("made_from")
-    return None if known is None else msgspec.convert(known, Inputs)
+    made_from = summary.get("made_from")
+    return None if made_from is None else msgspec.convert(made_from, Inputs)
 
 
 def stale(name: str, data: Path | None) -> list[str]:

@@ -77,8 +77,8 @@ def costs() -> Costs:
 
 def is_quick(name: str, within_s: float = QUICK_S) -> bool:
     """Whether a suite takes at most so many CPU seconds; one that was never timed is not."""
-    known = costs().suites.get(name)
-    return known is not None and known.all_s <= within_s
+    cost = costs().suites.get(name)
+    return cost is not None and cost.all_s <= within_s
 
 
 _WRITING = threading.Lock()
@@ -87,21 +87,21 @@ _WRITING = threading.Lock()
 def record(name: str, rows: int, cpu_s: float) -> None:
     """Notes what a whole run of a suite took, at the speed of the machine of the record."""
     with _WRITING:
-        known = costs()
-        every_s = float(f"{cpu_s * known.reference_s / reference_s():.3g}")
-        earlier = known.suites.get(name, Cost(rows, every_s, rows, every_s))
+        last = costs()
+        every_s = float(f"{cpu_s * last.reference_s / reference_s():.3g}")
+        earlier = last.suites.get(name, Cost(rows, every_s, rows, every_s))
         cost = msgspec.structs.replace(earlier, rows=rows, all_s=every_s, extrapolated=False)
-        suites = dict(sorted({**known.suites, name: cost}.items()))
-        content = msgspec.json.encode(msgspec.structs.replace(known, suites=suites))
+        suites = dict(sorted({**last.suites, name: cost}.items()))
+        content = msgspec.json.encode(msgspec.structs.replace(last, suites=suites))
         write_atomically(COSTS, msgspec.json.format(content, indent=1) + b"\n")
         costs.cache_clear()
 
 
 def expected_s(names: Sequence[str], limit: int | None = None) -> dict[str, float | None]:
     """Seconds that each suite will take on this machine, by name; None of one never timed."""
-    known = costs()
-    slower = reference_s() / known.reference_s
-    of_each = {name: known.suites.get(name) for name in names}
+    measured = costs()
+    slower = reference_s() / measured.reference_s
+    of_each = {name: measured.suites.get(name) for name in names}
     return {name: slower * cost.seconds(limit) if cost else None for name, cost in of_each.items()}
 
 

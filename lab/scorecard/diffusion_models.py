@@ -85,12 +85,12 @@ class Pipeline:
             inputs, sizes = INPUTS[self.denoiser](dict(module.config))
             times = 2 if self.guided else 1
             sizes = {**sizes, "latent": self.latent, "batch": images * times}
-            given = _filled(inputs, sizes)
-            sample = "sample" if "sample" in given else "hidden_states"
-            given[sample] = given[sample][:images]
+            arguments = _filled(inputs, sizes)
+            sample = "sample" if "sample" in arguments else "hidden_states"
+            arguments[sample] = arguments[sample][:images]
             step = _step_class()(module.half(), sample, times)
             with torch.device("meta"):
-                return graph_of(step, (given,), dtype="fp16", name=self.name)
+                return graph_of(step, (arguments,), dtype="fp16", name=self.name)
 
         return kept(f"denoiser-{self.name}", repr((self, images)), trace, ("diffusers",))
 
@@ -108,7 +108,7 @@ def pipelines() -> Mapping[str, Pipeline]:
 def _filled(inputs: Any, sizes: Mapping[str, int]) -> Any:
     torch = require("torch", "PyTorch")
     if isinstance(inputs, Mapping):
-        return {name: _filled(each, sizes) for name, each in inputs.items()}
+        return {name: _filled(item, sizes) for name, item in inputs.items()}
     shape = [sizes.get(size, size) for size in inputs.shape]
     dtype = torch.int64 if inputs.dtype == "int64" else torch.float16
     return torch.empty(shape, dtype=dtype, device="meta")
@@ -125,10 +125,10 @@ def _step_class() -> Any:
             super().__init__()
             self.module, self.sample, self.times = module, sample, times
 
-        def forward(self, given: dict[str, Any]) -> Any:
-            latent = given[self.sample]
+        def forward(self, arguments: dict[str, Any]) -> Any:
+            latent = arguments[self.sample]
             doubled = torch.cat([latent] * self.times)
-            result = self.module(**{**given, self.sample: doubled}, return_dict=False)[0]
+            result = self.module(**{**arguments, self.sample: doubled}, return_dict=False)[0]
             if self.times > 1:
                 plain, prompted = result.chunk(2)
                 result = plain + 7.5 * (prompted - plain)
@@ -141,8 +141,8 @@ def _text(kind: str, tokens: int, size: str, prompts: int) -> Graph:
     def trace() -> Graph:
         torch, transformers = require("torch", "PyTorch"), require("transformers")
         config_class = {"CLIPTextModel": "CLIPTextConfig", "T5EncoderModel": "T5Config"}[kind]
-        given = {"feed_forward_proj": "gated-gelu"} if kind.startswith("T5") else {}
-        config = getattr(transformers, config_class)(**_TEXTS[size], **given)
+        options = {"feed_forward_proj": "gated-gelu"} if kind.startswith("T5") else {}
+        config = getattr(transformers, config_class)(**_TEXTS[size], **options)
         with torch.device("meta"):
             module = getattr(transformers, kind)(config)
             words = torch.empty(prompts, tokens, dtype=torch.int64)

@@ -206,11 +206,11 @@ def summary(scored: Scored) -> dict[str, Any]:
         "by": {name: _by_label(scored, name) for name in scored.groups},
     }
     if scored.noise is not None:
-        known = scored.noise[np.isfinite(scored.noise)]
-        if len(known):
+        noise = scored.noise[np.isfinite(scored.noise)]
+        if len(noise):
             result["noise_floor_pct"] = {
-                "mean": 100.0 * float(np.mean(known)),
-                "median": 100.0 * float(np.median(known)),
+                "mean": 100.0 * float(np.mean(noise)),
+                "median": 100.0 * float(np.median(noise)),
             }
     return result
 

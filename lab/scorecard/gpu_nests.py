@@ -68,10 +68,10 @@ def score_gpu_nests(data: Path, limit: int | None = None) -> Iterator[Scored]:
 def _slower(device: str, passes: Mapping[str, Scored]) -> float:
     """How much longer a device's passes take than its nest says: by the first of every two rows."""
     calls = [np.full(len(part.measured[::2]), CALL_US[device][f]) for f, part in passes.items()]
-    known = np.concatenate(calls)
+    estimated = np.concatenate(calls)
     measured = np.concatenate([part.measured[::2] for part in passes.values()])
     estimate = np.concatenate([part.estimate[::2] for part in passes.values()])
-    return least_squares_share(measured, known, estimate - known)
+    return least_squares_share(measured, estimated, estimate - estimated)
 
 
 def _second_half(part: Scored, log_sd: F64, call: float, slower: float) -> Scored:
@@ -128,19 +128,19 @@ def _part(family: str, device: str, rows: list[tuple[Op, float]]) -> tuple[Score
     ops, call = [op for op, _ in rows], CALL_US[device][family]
     nest = times(ops, find_device(NESTS[device]))
     board = times(ops, find_device(device))
-    log_sd = np.array([np.log(each.p95_s / each.p05_s) for each in nest]) / (2.0 * Z90)
-    us = US * np.array([each.estimate_s for each in nest])
+    log_sd = np.array([np.log(estimate.p95_s / estimate.p05_s) for estimate in nest]) / (2.0 * Z90)
+    us = US * np.array([estimate.estimate_s for estimate in nest])
     p05, p95 = _interval(call, us, log_sd)
     scored = Scored(
         "gpu_nest_us",
-        measured=np.array([each for _, each in rows]),
+        measured=np.array([us_ for _, us_ in rows]),
         estimate=call + us,
         p05=p05,
         p95=p95,
         baselines={
             "roofline and the call": call + US * _roofline(ops, find_device(device)),
             "the catalog's GPU model and the call": call
-            + US * np.array([each.estimate_s for each in board]),
+            + US * np.array([estimate.estimate_s for estimate in board]),
         },
         groups={
             "device": np.full(len(rows), device),
@@ -153,7 +153,7 @@ def _part(family: str, device: str, rows: list[tuple[Op, float]]) -> tuple[Score
 
 def _roofline(ops: list[Op], device: Device) -> F64:
     """Products at the matrix peak, compulsory bytes at the memory's, whichever is longer."""
-    items = []
+    bounds = []
     for op in ops:
         model = implementation_for(op.family, "simt")
         assert model is not None
@@ -161,5 +161,5 @@ def _roofline(ops: list[Op], device: Device) -> F64:
         if op.family == "gemm":
             peak = device.peak_per_s(device.matrix_pipe("fp16"), "fp16")
             seconds = max(seconds, model.flops(op) / peak)
-        items.append(seconds)
-    return np.array(items)
+        bounds.append(seconds)
+    return np.array(bounds)

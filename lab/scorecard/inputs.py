@@ -78,7 +78,7 @@ def observed(files: Iterable[str], modules: Iterable[str], data: Path) -> Inputs
     )
 
 
-def changes(known: Inputs, data: Path | None) -> Iterator[str]:
+def changes(inputs: Inputs, data: Path | None) -> Iterator[str]:
     """What is no longer as a run read it: tables, folders of numbers, packages of code.
 
     Args:
@@ -87,16 +87,16 @@ def changes(known: Inputs, data: Path | None) -> Iterator[str]:
     if data is not None:
         yield from (
             name
-            for name, value in known.tables.items()
+            for name, value in inputs.tables.items()
             if table_hash(data / name)[:HASH_DIGITS] != value
         )
-    yield from changed_numbers(known)
-    for package, (value, names) in known.code.items():
+    yield from changed_numbers(inputs)
+    for package, (value, names) in inputs.code.items():
         if _of_code(package, unpacked(names))[0] != value:
             yield f"code of {package}"
 
 
-def changed_numbers(known: Inputs, folders: Iterable[str] = ()) -> list[str]:
+def changed_numbers(inputs: Inputs, folders: Iterable[str] = ()) -> list[str]:
     """Folders of numbers that are no longer as a run read them.
 
     Args:
@@ -105,7 +105,7 @@ def changed_numbers(known: Inputs, folders: Iterable[str] = ()) -> list[str]:
     wanted = tuple(folders)
     return [
         folder
-        for folder, (value, names) in known.numbers.items()
+        for folder, (value, names) in inputs.numbers.items()
         if not wanted or folder.rpartition("/")[2].startswith(wanted)
         if _of_numbers(folder, unpacked(names))[0] != value
     ]

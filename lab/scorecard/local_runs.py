@@ -232,10 +232,10 @@ def _mix(row: Mapping[str, Any]) -> str:
 
 
 def _backend(row: Mapping[str, Any], device: Device | None) -> str:
-    stated = str(row["backend"] or "")
-    if stated == GPU and device is not None:
+    backend = str(row["backend"] or "")
+    if backend == GPU and device is not None:
         return USUAL_BACKEND.get(device.vendor, "")
-    return BACKENDS.get(stated, "")
+    return BACKENDS.get(backend, "")
 
 
 def _host(row: Mapping[str, Any]) -> str:
@@ -303,11 +303,11 @@ def other_mixture(case: Case, answer: Mapping[str, Believed]) -> bool:
 
 def settled(data: Path) -> Iterator[Case]:
     """Cases whose file holds the mixture of its name."""
-    known: dict[tuple[str, str], float] = {}
+    best: dict[tuple[str, str], float] = {}
     for case in cases(data):
         key = case.labels["model"], case.labels["format"]
-        if key not in known:
-            known[key] = answered(case).get("weights_gb", UNANSWERED)[0]
+        if key not in best:
+            best[key] = answered(case).get("weights_gb", UNANSWERED)[0]
         measured = case.measured.get("weights_gb")
-        if measured is None or abs(known[key] / measured - 1.0) <= DIFFERENT_SIZE:
+        if measured is None or abs(best[key] / measured - 1.0) <= DIFFERENT_SIZE:
             yield case

@@ -38,9 +38,12 @@ def score_memory_arrays(data: Path) -> Iterator[Scored]:
         arrays = [ARRAYS[names[n]] for n in rows]
         truth = values[rows]
         raw = np.array(
-            [each.tops_per_watt if metric == "imc_tops_per_w" else each.area_mm2 for each in arrays]
+            [
+                array.tops_per_watt if metric == "imc_tops_per_w" else array.area_mm2
+                for array in arrays
+            ]
         )
-        estimate, width = _left_out(truth, raw, np.array([each.kind for each in arrays]))
+        estimate, width = _left_out(truth, raw, np.array([array.kind for array in arrays]))
         yield Scored(
             metric,
             truth,
@@ -49,7 +52,7 @@ def score_memory_arrays(data: Path) -> Iterator[Scored]:
             estimate * width,
             baselines={"components alone, nothing fitted": raw},
             groups={
-                "device": np.array([each.kind for each in arrays]),
+                "device": np.array([array.kind for array in arrays]),
                 "chip": np.array([names[n] for n in rows]),
             },
         )
@@ -82,6 +85,6 @@ def _measured(data: Path) -> tuple[list[str], dict[str, F64]]:
                     ("imc_tops_per_w", r"([\d.]+) TOP/s/W"),
                     ("imc_area_mm2", r"area ([\d.]+) mm2"),
                 ):
-                    stated = re.search(unit, row["value"])
-                    table[metric].append(float(stated[1]) if stated else float("nan"))
+                    number = re.search(unit, row["value"])
+                    table[metric].append(float(number[1]) if number else float("nan"))
     return names, {metric: np.array(values) for metric, values in table.items()}

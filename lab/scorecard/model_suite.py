@@ -190,14 +190,18 @@ class RunsScore:
             if not rows:
                 continue
             answer = metric.answer or self.answer
-            known = answers.setdefault(answer, {})
-            missing = [row for row in rows if row not in known]
+            answer_by_row = answers.setdefault(answer, {})
+            missing = [row for row in rows if row not in answer_by_row]
             result = answers_of([cases[row] for row in missing], answer, self.block)
-            known.update(zip(missing, result, strict=True))
-            yield self._scored(metric, [cases[row] for row in rows], [known[row] for row in rows])
+            answer_by_row.update(zip(missing, result, strict=True))
+            yield self._scored(
+                metric, [cases[row] for row in rows], [answer_by_row[row] for row in rows]
+            )
         if self.more:
-            known = answers.get(self.answer, {})
-            yield from self.more([cases[row] for row in known], list(known.values()))
+            answer_by_row = answers.get(self.answer, {})
+            yield from self.more(
+                [cases[row] for row in answer_by_row], list(answer_by_row.values())
+            )
 
     def _scored(
         self, metric: Metric, cases: Sequence[Case], answers: Sequence[Mapping[str, Believed]]
@@ -218,14 +222,14 @@ def answers_of(
     keys = [_key(case) for case in cases]
     distinct = dict(zip(keys, cases, strict=True))
     if not block:
-        known = {key: answer(case) for key, case in distinct.items()}
-        return [known[key] for key in keys]
+        answer_by_case = {key: answer(case) for key, case in distinct.items()}
+        return [answer_by_case[key] for key in keys]
     with ProcessPoolExecutor(initializer=EVIDENCE.set, initargs=(EVIDENCE.get(),)) as pool:
         result = list(pool.map(partial(_with_reads, answer), distinct.values(), chunksize=block))
     for _, files in result:
         reads.add(files)
-    known = dict(zip(distinct, (one for one, _ in result), strict=True))
-    return [known[key] for key in keys]
+    answer_by_case = dict(zip(distinct, (answer_ for answer_, _ in result), strict=True))
+    return [answer_by_case[key] for key in keys]
 
 
 def _with_reads(answer: Answer, case: Case) -> tuple[Mapping[str, Believed], reads.Reads]:
@@ -247,29 +251,29 @@ def score_cases(
     Args:
         metric: as reported; of: as measured and answered, the same if left out.
     """
-    current = of or metric
-    remaining = [
+    column_name = of or metric
+    measured = [
         (case, answer)
         for case, answer in zip(cases, answers, strict=True)
-        if np.isfinite(case.measured.get(current, NAN))
+        if np.isfinite(case.measured.get(column_name, NAN))
     ]
-    first = remaining[0][0]
+    first = measured[0][0]
 
     def column(value: Callable[[Case], float]) -> F64:
-        return np.array([value(case) for case, _ in remaining], dtype=np.float64)
+        return np.array([value(case) for case, _ in measured], dtype=np.float64)
 
-    result = np.array([answer.get(current, UNANSWERED) for _, answer in remaining])
+    result = np.array([answer.get(column_name, UNANSWERED) for _, answer in measured])
     return Scored(
         metric,
-        measured=column(lambda case: case.measured[current]),
+        measured=column(lambda case: case.measured[column_name]),
         estimate=result[:, 0],
         p05=result[:, 1],
         p95=result[:, 2],
         roofline=result[:, 3],
         peers={
-            name: column(lambda case, name=name: case.peers[current][name])  # type: ignore[misc]
-            for name in first.peers.get(current, ())
+            name: column(lambda case, name=name: case.peers[column_name][name])  # type: ignore[misc]
+            for name in first.peers.get(column_name, ())
         },
-        groups={n: np.array([case.labels[n] for case, _ in remaining]) for n in first.labels},
-        noise=column(lambda case: case.noise[current]) if current in first.noise else None,
+        groups={n: np.array([case.labels[n] for case, _ in measured]) for n in first.labels},
+        noise=column(lambda case: case.noise[column_name]) if column_name in first.noise else None,
     )

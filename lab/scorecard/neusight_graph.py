@@ -141,14 +141,14 @@ class _Table:
         for row in reversed(rows) if backward else rows:
             name = str(row.get("name", ""))
             around = str(row.get("next" if backward else "prev") or "").split()
-            current = ends[name] = tuple(dict.fromkeys(e for n in around for e in ends.get(n, ())))
+            inputs = ends[name] = tuple(dict.fromkeys(e for n in around for e in ends.get(n, ())))
             columns = ("bw_ops", "acc_ops") if backward else ("fw_ops",)
             ops = [op for column in columns for op in self._ops(row, name, column)]
             for number, (op, stream) in enumerate(ops):
                 title = name if len(ops) == 1 else f"{name}_{number}"
                 title = f"{title}_grad" if backward else title
-                nodes.append(Node(title, op, current, stream, source=str(row.get("op") or "")))
-                current = ends[name] = (title,)
+                nodes.append(Node(title, op, inputs, stream, source=str(row.get("op") or "")))
+                inputs = ends[name] = (title,)
         return tuple(nodes)
 
     def _ops(self, row: Row, name: str, column: str) -> Iterator[tuple[Op, int]]:

@@ -38,7 +38,7 @@ def ranked(
     Args:
         metric: of which more is better.
     """
-    cases, items = [], []
+    cases, scores = [], []
     for group in _groups(chosen, answers):
         first = chosen[group[0][0]]
         measured = np.array([_of_plan(chosen, plan, metric) for plan in group])
@@ -55,10 +55,10 @@ def ranked(
         }
         cases.append(Case({}, {REGRET: best, RANK: 1.0}, labels, {}, peers))
         picked, order = _chosen(ours, measured), _correlation(ours, measured)
-        items.append(
+        scores.append(
             {name: (value, value, value, NAN) for name, value in ((REGRET, picked), (RANK, order))}
         )
-    return [score_cases(name, cases, items) for name in (REGRET, RANK)] if cases else []
+    return [score_cases(name, cases, scores) for name in (REGRET, RANK)] if cases else []
 
 
 def _groups(

@@ -206,7 +206,7 @@ def limited(parts: Sequence[MeasuredRows], limit: int | None) -> list[MeasuredRo
     ends = np.cumsum([len(part) for part in parts])
     chosen = np.split(subsample(total, limit), np.searchsorted(subsample(total, limit), ends))
     starts = [0, *ends[:-1].tolist()]
-    items = [
+    limited_parts = [
         part.take(rows - start) for part, rows, start in zip(parts, chosen, starts, strict=False)
     ]
-    return [part for part in items if len(part)]
+    return [part for part in limited_parts if len(part)]

@@ -40,7 +40,7 @@ Row = dict[str, Any]
 
 def sane_rows(data: Path) -> list[Row]:
     """Runs without pools to score, sorted; see the description of suite ``serving``."""
-    remaining: dict[tuple[Any, ...], Row] = {}
+    row_by_key: dict[tuple[Any, ...], Row] = {}
     for row in read_records(data / TABLE, mode="agg"):
         if (row["concurrency"] or 0) < 1 or any(row[flag] for flag in FLAGS):
             continue
@@ -49,10 +49,10 @@ def sane_rows(data: Path) -> list[Row]:
         # one run listed twice differs in the last bit
         measured = (f"{row[f'silicon_{name}_ms']:.9g}" for name in ("ttft", "tpot"))
         key = (*configuration(row), *measured)
-        if key not in remaining or row["id"] < remaining[key]["id"]:
-            remaining[key] = row
+        if key not in row_by_key or row["id"] < row_by_key[key]["id"]:
+            row_by_key[key] = row
     return sorted(
-        remaining.values(), key=lambda row: tuple(map(str, (*configuration(row), row["id"])))
+        row_by_key.values(), key=lambda row: tuple(map(str, (*configuration(row), row["id"])))
     )
 
 
@@ -109,10 +109,10 @@ def checkpoint(name: str, stated: str | None) -> tuple[str, str]:
         return name, ""
     plain = re.sub(r"-(FP8|Instruct)$", "", name)
     listed = (_CHECKPOINTS.get((name, stated or "")), f"{plain}-{_QUANTISED.get(stated or '')}")
-    for other in filter(None, listed):
+    for candidate in filter(None, listed):
         try:
-            find_model(other)
+            find_model(candidate)
         except SilicastError:
             continue
-        return other, ""
+        return candidate, ""
     return name, wanted

@@ -86,8 +86,8 @@ class Scored:
         def all_of(name: str) -> Any:
             columns = [getattr(part, name) for part in parts]
             if not isinstance(columns[0], Mapping):
-                known = [column for column in columns if column is not None]
-                return np.concatenate(known) if known else None
+                present = [column for column in columns if column is not None]
+                return np.concatenate(present) if present else None
             names = dict.fromkeys(key for column in columns for key in column)
             return {
                 key: np.concatenate(
@@ -148,7 +148,11 @@ def _facts_of_modules() -> Mapping[str, Mapping[str, SuiteFacts]]:
 @cache
 def suite_facts() -> Mapping[str, SuiteFacts]:
     """The facts of all suites by name, sorted; no suite's code is read for them."""
-    facts = {name: one for each in _facts_of_modules().values() for name, one in each.items()}
+    facts = {
+        name: fact
+        for module_facts in _facts_of_modules().values()
+        for name, fact in module_facts.items()
+    }
     return dict(sorted(facts.items()))
 
 
@@ -195,8 +199,8 @@ def suite_named(name: str) -> Suite:
     for module, facts in _facts_of_modules().items():
         if name in facts:
             package = import_module(f"{__package__}.suites.{module}")
-            known: tuple[Suite, ...] = package.SUITES
-            return next(suite for suite in known if suite.name == name)
+            listed: tuple[Suite, ...] = package.SUITES
+            return next(suite for suite in listed if suite.name == name)
     raise unknown_name(f"unknown suite {name!r}", "suite", f"one of {', '.join(suite_facts())}")
 
 
@@ -211,8 +215,12 @@ def data_folder() -> Path:
     Raises:
         SilicastError: neither exists.
     """
-    given = os.environ.get("SILICAST_DATA")
-    path = Path(given) if given else Path(__file__).resolve().parents[3] / "shared" / "data"
+    from_environment = os.environ.get("SILICAST_DATA")
+    path = (
+        Path(from_environment)
+        if from_environment
+        else Path(__file__).resolve().parents[3] / "shared" / "data"
+    )
     if not path.is_dir():
         raise SilicastError(
             f"no measured data at {path}",

@@ -31,7 +31,9 @@ def kept(name: str, of: str, trace: Callable[[], Graph], packages: Sequence[str]
     folder = os.environ.get(TRACES)
     if not folder:
         return trace()
-    releases = [f"{each} {importlib.metadata.version(each)}" for each in ("torch", *packages)]
+    releases = [
+        f"{package} {importlib.metadata.version(package)}" for package in ("torch", *packages)
+    ]
     path = Path(folder) / f"{name}-{content_hash([_code(), of, *releases])[:24]}.json"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)

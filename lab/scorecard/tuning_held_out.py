@@ -33,9 +33,9 @@ def ranker(name: str) -> Ranker:
 
 def write_constants(device: str, constants: Mapping[str, float]) -> None:
     """Puts constants without a device into the file."""
-    known = _read() if CONSTANTS.is_file() else {}
-    known[device] = dict(constants)
-    text = msgspec.json.format(msgspec.json.encode(dict(sorted(known.items()))), indent=1)
+    table = _read() if CONSTANTS.is_file() else {}
+    table[device] = dict(constants)
+    text = msgspec.json.format(msgspec.json.encode(dict(sorted(table.items()))), indent=1)
     write_atomically(CONSTANTS, text + b"\n")
 
 

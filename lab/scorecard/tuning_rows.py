@@ -103,7 +103,7 @@ def swept_problems(data: Path) -> list[Swept]:
     """All problems of the sweeps, sorted by device and sizes."""
     near: dict[Key, set[int]] = {}
     best: dict[Key, float] = {}
-    positions = {one: index for index, one in enumerate(grid(SWEEP))}
+    positions = {configuration: index for index, configuration in enumerate(grid(SWEEP))}
     for row in _rows(data / SWEEPS, ("gpu", "subset", *SIZES, *VALUES, "latency_us")):
         key = _key(row)
         best[key] = min(best.get(key, np.inf), row["latency_us"] * 1e-6)

@@ -62,26 +62,30 @@ def choices(problems: Sequence[Swept], split: str) -> list[Choice]:
     Args:
         split: one of :data:`SPLITS`.
     """
-    return [_choice(one, *_unseen(one, split)) for one in problems]
+    return [_choice(problem, *_unseen(problem, split)) for problem in problems]
 
 
-def _unseen(one: Swept, split: str) -> tuple[Ranker, Mapping[str, float], str]:
+def _unseen(problem: Swept, split: str) -> tuple[Ranker, Mapping[str, float], str]:
     """The ranker and constants that did not see a problem."""
     if split == "layers":
-        return tuning_held_out.ranker(f"layers-{one.fold}"), tile_constants(), ""
-    return tuning_held_out.ranker(one.device), tuning_held_out.constants_without(one.device), split
+        return tuning_held_out.ranker(f"layers-{problem.fold}"), tile_constants(), ""
+    return (
+        tuning_held_out.ranker(problem.device),
+        tuning_held_out.constants_without(problem.device),
+        split,
+    )
 
 
-def _choice(one: Swept, ranker: Ranker, constants: Mapping[str, float], split: str) -> Choice:
-    steps = _steps(one.device, split)
-    positions = legal(SWEEP, one.hardware, recipe_for("bf16"))
+def _choice(problem: Swept, ranker: Ranker, constants: Mapping[str, float], split: str) -> Choice:
+    steps = _steps(problem.device, split)
+    positions = legal(SWEEP, problem.hardware, recipe_for("bf16"))
     every = grid(SWEEP)
     configurations = tuple(every[position] for position in positions.tolist())
-    ranked: Ranked = rank_steps(one.product, steps, configurations, constants, ranker)
+    ranked: Ranked = rank_steps(problem.product, steps, configurations, constants, ranker)
     low, high = ranked.interval()
-    rule = configured_s(one.product, sglang_rule(*one.sizes[:2]), ranked, ranker, constants)
+    rule = configured_s(problem.product, sglang_rule(*problem.sizes[:2]), ranked, ranker, constants)
     return Choice(
-        one,
+        problem,
         positions[ranked.order],
         ranked.estimate_s,
         low,
@@ -111,79 +115,86 @@ def errors_of_times(problems: Sequence[Swept]) -> dict[str, float]:
     """
     table: dict[str, float] = {}
     for split, name in zip(SPLITS, ("log_sd", "device_log_sd"), strict=True):
-        current = choices(problems, split)
-        log = np.log([x.chosen_s / x.problem.best_s for x in current])
+        chosen = choices(problems, split)
+        log = np.log([x.chosen_s / x.problem.best_s for x in chosen])
         table[name] = float(np.quantile(np.abs(log), 0.9)) / 1.6449
-    table["group_sd"] = group_sd(current)
-    table["usual_gain"] = usual_gain([x for x in current if x.problem.default_s is not None])
-    current = [x for x in current if x.problem.heuristic_s is not None]
-    best = np.log([x.chosen_s / x.problem.best_s for x in current])
-    rule = np.log([x.rule_s / (x.problem.heuristic_s or 1.0) for x in current])
+    table["group_sd"] = group_sd(chosen)
+    table["usual_gain"] = usual_gain([x for x in chosen if x.problem.default_s is not None])
+    chosen = [x for x in chosen if x.problem.heuristic_s is not None]
+    best = np.log([x.chosen_s / x.problem.best_s for x in chosen])
+    rule = np.log([x.rule_s / (x.problem.heuristic_s or 1.0) for x in chosen])
     table["device_shared"] = float((best * rule).sum() / (rule * rule).sum())
     return {name: round(value, 4) for name, value in table.items()}
 
 
-def default_gains(items: Sequence[Choice], split: str) -> list[GainBelief]:
+def default_gains(chosen: Sequence[Choice], split: str) -> list[GainBelief]:
     """Gains over defaults whose time is measured, each diagnosed on its own.
 
     What defaults usually lose is taken from problems that are not held out with a kernel.
     """
-    usual = _without(items, split, usual_gain)
-    return [gain_belief(_log_gain(one), one.log_sd, usual[_part(one, split)]) for one in items]
+    usual = _without(chosen, split, usual_gain)
+    return [
+        gain_belief(_log_gain(choice), choice.log_sd, usual[_part(choice, split)])
+        for choice in chosen
+    ]
 
 
-def grouped_gains(items: Sequence[Choice]) -> list[GainBelief]:
+def grouped_gains(chosen: Sequence[Choice]) -> list[GainBelief]:
     """The same with a device held out, all its kernels diagnosed as one file."""
-    usual = _without(items, "device", usual_gain)
-    current = _without(items, "device", group_sd)
+    usual = _without(chosen, "device", usual_gain)
+    group_sds = _without(chosen, "device", group_sd)
     shared_sd = shipped_ranker().card.device_log_sd
     beliefs: dict[int, GainBelief] = {}
-    for positions in _alike(items):
-        device = items[positions[0]].problem.device
-        logs = [_log_gain(items[position]) for position in positions]
-        error, sd = shared_error(logs, shared_sd, current[device], usual[device])
+    for positions in _alike(chosen):
+        device = chosen[positions[0]].problem.device
+        logs = [_log_gain(chosen[position]) for position in positions]
+        error, sd = shared_error(logs, shared_sd, group_sds[device], usual[device])
         for position, log in zip(positions, logs, strict=True):
             beliefs[position] = gain_belief(
-                log + error, math.hypot(current[device], sd), usual[device]
+                log + error, math.hypot(group_sds[device], sd), usual[device]
             )
-    return [beliefs[position] for position in range(len(items))]
+    return [beliefs[position] for position in range(len(chosen))]
 
 
-def usual_gain(items: Sequence[Choice]) -> float:
+def usual_gain(chosen: Sequence[Choice]) -> float:
     """Mean log of default over best time, none below zero."""
-    logs = [math.log((one.problem.default_s or np.nan) / one.problem.best_s) for one in items]
+    logs = [
+        math.log((choice.problem.default_s or np.nan) / choice.problem.best_s) for choice in chosen
+    ]
     return float(np.mean(np.maximum(logs, 0.0)))
 
 
-def group_sd(items: Sequence[Choice]) -> float:
+def group_sd(chosen: Sequence[Choice]) -> float:
     """Of the error of best times on devices held out, what kernels alike do not share; robust."""
-    log = np.log([one.chosen_s / one.problem.best_s for one in items])
-    current = np.concatenate(
-        [log[positions] - np.median(log[positions]) for positions in _alike(items)]
+    log = np.log([choice.chosen_s / choice.problem.best_s for choice in chosen])
+    deviations = np.concatenate(
+        [log[positions] - np.median(log[positions]) for positions in _alike(chosen)]
     )
-    return float(np.quantile(np.abs(current), 0.9)) / 1.6449
+    return float(np.quantile(np.abs(deviations), 0.9)) / 1.6449
 
 
-def _alike(items: Sequence[Choice]) -> Iterator[list[int]]:
+def _alike(chosen: Sequence[Choice]) -> Iterator[list[int]]:
     """Places of kernels alike on the same device."""
     groups: dict[tuple[object, ...], list[int]] = {}
-    for index, one in enumerate(items):
-        groups.setdefault((one.problem.device, one.regime), []).append(index)
+    for index, choice in enumerate(chosen):
+        groups.setdefault((choice.problem.device, choice.regime), []).append(index)
     yield from groups.values()
 
 
-def _part(one: Choice, split: str) -> object:
+def _part(choice: Choice, split: str) -> object:
     """What a problem is held out with."""
-    return one.problem.device if split == "device" else one.problem.fold
+    return choice.problem.device if split == "device" else choice.problem.fold
 
 
 def _without(
-    items: Sequence[Choice], split: str, of: Callable[[Sequence[Choice]], float]
+    chosen: Sequence[Choice], split: str, of: Callable[[Sequence[Choice]], float]
 ) -> Mapping[object, float]:
     """A figure of all problems that are not held out with each part."""
-    parts = {_part(one, split) for one in items}
-    return {part: of([one for one in items if _part(one, split) != part]) for part in parts}
+    parts = {_part(choice, split) for choice in chosen}
+    return {
+        part: of([choice for choice in chosen if _part(choice, split) != part]) for part in parts
+    }
 
 
-def _log_gain(one: Choice) -> float:
-    return math.log((one.problem.default_s or np.nan) / one.chosen_s)
+def _log_gain(choice: Choice) -> float:
+    return math.log((choice.problem.default_s or np.nan) / choice.chosen_s)

@@ -80,10 +80,10 @@ class UserTable:
         """Some rows, by sorted index."""
         parts, start = [], 0
         for part in self.parts:
-            current = index[(index >= start) & (index < start + len(part))] - start
+            local_index = index[(index >= start) & (index < start + len(part))] - start
             start += len(part)
-            if len(current):
-                parts.append(part.take(current))
+            if len(local_index):
+                parts.append(part.take(local_index))
         return replace(self, parts=tuple(parts))
 
 

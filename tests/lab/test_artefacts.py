@@ -248,7 +248,32 @@ def test_a_stage_that_fails_names_its_log(tmp_path: Path, monkeypatch: pytest.Mo
     assert "No module named" in (tmp_path / "build/artefacts/judged.log").read_text()
 
 
-def test_code_counts_without_comments_docstrings_and_layout(
+LOCALS = (
+    (
+        "def f(n):\n    a = n\n    b = 2\n    return a - b\n",
+        "def f(n):\n    b = n\n    a = 2\n    return b - a\n",
+        "def f(n):\n    a = n\n    b = 2\n    return b - a\n",
+    ),
+    (  # each scope has its own
+        "def f(n):\n    x = [x for x in n]\n    return [y + len(x) for y in x]\n",
+        "def f(n):\n    z = [x for x in n]\n    return [x + len(z) for x in z]\n",
+        "def f(n):\n    z = [x for x in n]\n    return [x + len(n) for x in z]\n",
+    ),
+    (  # a global is no local of an inner function's name
+        "foo = 1\ndef f(n):\n    def g():\n        foo = n\n        return foo\n    return foo\n",
+        "foo = 1\ndef f(n):\n    def g():\n        bar = n\n        return bar\n    return foo\n",
+        "foo = 1\ndef f(n):\n    def g():\n        bar = n\n        return bar\n    return bar\n",
+    ),
+    (
+        "def f(n):\n    try:\n        return n()\n    except OSError as x:\n        return x\n",
+        "def f(n):\n    try:\n        return n()\n    except OSError as e:\n        return e\n",
+        "def f(n):\n    try:\n        return n()\n    except OSError as e:\n        return n\n",
+    ),
+)
+"""A function, the same with other names of locals, and another one."""
+
+
+def test_code_counts_without_comments_docstrings_layout_and_names_of_locals(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "lab").mkdir()
@@ -267,6 +292,10 @@ def test_code_counts_without_comments_docstrings_and_layout(
         '"""Words."""\ndef f(x):\n    """More."""\n    # why\n    return (x + 1)\n'
     )
     assert plain != hashed("def f(x):\n    return x + 2\n")
+    assert plain != hashed("def f(y):\n    return y + 1\n")  # a caller may name it
+    for code, same, other in LOCALS:
+        assert hashed(code) == hashed(same)
+        assert hashed(code) != hashed(other)
     for cached in (source_code._path, source_code._tree, source_code._imports):
         cached.cache_clear()
     source_code._normalised.cache_clear()

@@ -60,11 +60,11 @@ class NeuSight:
 
     def _inputs(self, part: MeasuredRows) -> tuple[F64, F64, F64]:
         analysis = self._model.times(part.batch, part.hardware).analysis
-        some = np.maximum(analysis.demand.waves, 1e-3)
-        waves = np.maximum(np.ceil(some), 1.0)
-        compute = matrix_seconds(analysis) / some
-        memory = analysis.resource_s.get("dram", analysis.bound_s) / some
-        ideal = analysis.bound_s * waves / some
+        least_waves = np.maximum(analysis.demand.waves, 1e-3)
+        waves = np.maximum(np.ceil(least_waves), 1.0)
+        compute = matrix_seconds(analysis) / least_waves
+        memory = analysis.resource_s.get("dram", analysis.bound_s) / least_waves
+        ideal = analysis.bound_s * waves / least_waves
         columns = (compute + 1e-12, memory + 1e-12, (compute + 1e-12) / (memory + 1e-12), waves)
         return np.log(np.stack(columns)), waves, ideal
 

@@ -67,8 +67,8 @@ class Throughput:
 
 def _table(rows: Sequence[tuple[F64, F64]]) -> tuple[F64, F64]:
     """Places, shape (D, n), and logs of throughput of all parts of a configuration."""
-    where = np.concatenate([each[0] for each in rows], axis=1)
-    logs = np.concatenate([each[1] for each in rows])
+    where = np.concatenate([columns[0] for columns in rows], axis=1)
+    logs = np.concatenate([columns[1] for columns in rows])
     step = max(1, len(logs) // MOST)
     return where[:, ::step], logs[::step]
 

@@ -77,13 +77,13 @@ def errors_of_others(measured: F64, estimate: F64, fitted: int = 0) -> F64:
     array([0.278, 0.197, 0.197])
     """
     errors = np.log(estimate / measured)
-    result = np.zeros(len(errors))
+    left_out = np.zeros(len(errors))
     for row in range(len(errors)):
         others = np.delete(errors, row)
         left = len(others) - fitted
         spread = math.sqrt(float((others**2).sum()) / left)
-        result[row] = T_95[min(left, len(T_95)) - 1] * spread
-    return result
+        left_out[row] = T_95[min(left, len(T_95)) - 1] * spread
+    return left_out
 
 
 T_95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
@@ -152,7 +152,7 @@ def _eyeriss(data: Path) -> Iterator[Scored]:
     filters = np.array([float(c.traffic.reads[0, 0, 0]) for c in nests])
     waits = np.array(
         [
-            least_squares_share(*(np.delete(each, row) for each in (cycles, busy, filters)))
+            least_squares_share(*(np.delete(values, row) for values in (cycles, busy, filters)))
             for row in range(len(rows))
         ]
     )

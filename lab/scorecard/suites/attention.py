@@ -122,11 +122,11 @@ def decoder_rows(data: Path, table: Table, per_device: int) -> Iterator[Measured
 
     def thinned(read: Any) -> I64:
         _, systems = coded(read["system"])
-        items = []
+        kept_parts = []
         for system in np.unique(systems):
             rows = np.flatnonzero(systems == system)
-            items.append(rows[subsample(len(rows), per_device)])
-        return np.concatenate(items)
+            kept_parts.append(rows[subsample(len(rows), per_device)])
+        return np.concatenate(kept_parts)
 
     return read_table(data, table, rows=thinned, repeats=mean_of_repeats)
 
@@ -207,7 +207,7 @@ def _decoders(table: Table) -> Read:
 
 def _varied_lengths(data: Path, _: int | None) -> dict[str, list[MeasuredRows]]:
     """PipeWeave's test rows, one part a row: each has its own heads and lengths."""
-    items = []
+    rows = []
     for row in read_records(data / LENGTHS):
         decode = row["phase"] == "decode"
         q, kv = tuple(row["q_lengths"]), tuple(row["kv_lengths"])
@@ -221,7 +221,7 @@ def _varied_lengths(data: Path, _: int | None) -> dict[str, list[MeasuredRows]]:
             head_dim=row["hd"],
             window=0,
         )
-        items.append(
+        rows.append(
             MeasuredRows(
                 OpBatch.from_ops([op]),
                 find_device(row["gpu"]).name,
@@ -231,7 +231,7 @@ def _varied_lengths(data: Path, _: int | None) -> dict[str, list[MeasuredRows]]:
                 peers={"PipeWeave": np.array([row["pw_pred_us"] * 1e-6])},
             )
         )
-    return {"latency_us": items}
+    return {"latency_us": rows}
 
 
 def _engines(phase: str, table: Table, lengths: LabelOf) -> Suite:

@@ -59,30 +59,30 @@ SOURCES_READ = (
 
 def _score(data: Path, limit: int | None) -> list[Scored]:
     """One row a measured kernel; with ``limit`` fewer tables, each with fewer rows."""
-    items = []
+    scored = []
     every = user_tables(data, DEVICES)
     for metric, kinds in METRICS.items():
-        current = [table for table in every if f"{table.family} {table.dtype}" in kinds]
+        tables = [table for table in every if f"{table.family} {table.dtype}" in kinds]
         if limit is not None:
-            current = current[:1]
-        if current:
-            items.append(_calibrated(metric, current, limit))
-    return items + [_scaled(data, device, limit) for device in WANTED]
+            tables = tables[:1]
+        if tables:
+            scored.append(_calibrated(metric, tables, limit))
+    return scored + [_scaled(data, device, limit) for device in WANTED]
 
 
-def _calibrated(metric: str, current: Sequence[UserTable], limit: int | None) -> Scored:
+def _calibrated(metric: str, tables: Sequence[UserTable], limit: int | None) -> Scored:
     wished: tuple[int, ...] = CURVE if metric in CURVED and limit is None else FEWER
-    counts = tuple(n for n in wished if all(2 * n <= len(table) for table in current))
+    counts = tuple(n for n in wished if all(2 * n <= len(table) for table in tables))
     most = SCORED if limit is None else max(30, limit // len(METRICS))
-    return Scored.joined(metric, [_of_table(metric, table, counts, most) for table in current])
+    return Scored.joined(metric, [_of_table(metric, table, counts, most) for table in tables])
 
 
 def _of_table(metric: str, table: UserTable, counts: Sequence[int], most: int) -> Scored:
     """Predictions of rows that no number of rows has drawn."""
     order = table.drawn()
-    remaining = order[max(ROWS, *counts) :]
-    remaining = remaining[table.held_out[remaining]][:most]
-    scored = table.take(np.sort(remaining))
+    indices = order[max(ROWS, *counts) :]
+    indices = indices[table.held_out[indices]][:most]
+    scored = table.take(np.sort(indices))
     without_rows = not EVIDENCE.get().learned  # the "analytic tier" has none at all
     with unknown_architecture(table.hardware.architecture):
         plain = _times(scored)
@@ -97,10 +97,10 @@ def _times(table: UserTable) -> list[KernelTimes]:
 
 
 def _after(
-    table: UserTable, given: I64, scored: UserTable, plain: Sequence[KernelTimes]
+    table: UserTable, indices: I64, scored: UserTable, plain: Sequence[KernelTimes]
 ) -> list[KernelTimes]:
-    """Times of ``scored`` after the rows ``given`` of a table."""
-    return _changed(_calibrator(table.take(np.sort(given))), scored, plain)
+    """Times of ``scored`` after the rows ``indices`` of a table were measured."""
+    return _changed(_calibrator(table.take(np.sort(indices))), scored, plain)
 
 
 def _changed(
@@ -125,7 +125,7 @@ def _scored(
     by_rows: Mapping[int, Sequence[KernelTimes]],
 ) -> Scored:
     def micros(times: Sequence[KernelTimes], column: Callable[[KernelTimes], F64]) -> F64:
-        return 1e6 * np.concatenate([column(each) for each in times])
+        return 1e6 * np.concatenate([column(times_of_part) for times_of_part in times])
 
     kernels = f"{table.family} {table.dtype} {table.library}"
     return Scored(

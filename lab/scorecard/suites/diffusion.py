@@ -113,7 +113,7 @@ def answer(case: Case, campaign: Campaign = Campaign()) -> dict[str, Believed]:
             raise
         return {}
     both = zip(METRICS, (seconds, joules), strict=True)
-    return {name: (each[0], each[1], each[2], each[3]) for name, each in both}
+    return {name: (beliefs[0], beliefs[1], beliefs[2], beliefs[3]) for name, beliefs in both}
 
 
 def machine_of(device: str, campaign: Campaign) -> Machine:

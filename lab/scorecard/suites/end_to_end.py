@@ -88,12 +88,12 @@ def _number(value: float | None) -> float:
 
 def _truth(runs: Sequence[_Row], column: str) -> tuple[float, float]:
     """Median and relative half range of the repeats from the second on."""
-    remaining = [row for row in runs if (row["rep"] or 0) >= 1] or runs
-    known = [row[column] for row in remaining if row.get(column) is not None]
-    if not known:
+    repeats = [row for row in runs if (row["rep"] or 0) >= 1] or runs
+    values = [row[column] for row in repeats if row.get(column) is not None]
+    if not values:
         return NAN, NAN
-    median = float(np.median(known))
-    return median, (max(known) - min(known)) / 2 / median
+    median = float(np.median(values))
+    return median, (max(values) - min(values)) / 2 / median
 
 
 SCORE = RunsScore(cases, [Metric(name) for name in METRICS])

@@ -118,8 +118,8 @@ def power_rows(
         if named["system"] not in AIC_DEVICES:
             continue
         named["table"] = name
-        for batch, held, remaining in table.table.lower(named, {n: c[n] for n in sizes}):
-            micros, watts, cap = (c[n][remaining].astype(np.float64) for n in measured)
+        for batch, held, indices in table.table.lower(named, {n: c[n] for n in sizes}):
+            micros, watts, cap = (c[n][indices].astype(np.float64) for n in measured)
             rows = MeasuredRows(
                 batch,
                 AIC_DEVICES[named["system"]],
@@ -133,7 +133,7 @@ def power_rows(
                 wanted &= rows.held_out == held_out
             index = np.flatnonzero(wanted)
             if len(index) > count:
-                hashes = mixed(*(c[n][remaining][index] for n in sizes), seed=5)
+                hashes = mixed(*(c[n][indices][index] for n in sizes), seed=5)
                 index = index[np.sort(np.argsort(hashes, kind="stable")[:count])]
             if len(index):
                 measured_rows.append(rows.take(index))
@@ -174,12 +174,12 @@ def _load(data: Path, count: int, *, long: bool) -> list[Timed]:
 
 def _energy(metric: str, parts: Sequence[Timed]) -> Scored:
     """Millijoules of one call; no measured time is given."""
-    items = []
+    scored = []
     for rows, times in parts:
         energy = kernel_energy(times, rows.batch, rows.hardware)
         assert energy is not None
         cap_j = rows.values["cap_w"] * times.estimate_s, rows.values["cap_w"] * rows.seconds
-        items.append(
+        scored.append(
             Scored(
                 metric,
                 measured=1e3 * (rows.seconds * rows.values["watts"]),
@@ -190,7 +190,7 @@ def _energy(metric: str, parts: Sequence[Timed]) -> Scored:
                 groups=_groups(rows),
             )
         )
-    joined = Scored.joined(metric, items)
+    joined = Scored.joined(metric, scored)
     ours, measured = joined.baselines.values()
     share = _constant_share(joined.measured / measured, joined.groups["device"])
     shares = {
@@ -202,12 +202,12 @@ def _energy(metric: str, parts: Sequence[Timed]) -> Scored:
 
 def _power(metric: str, parts: Sequence[Timed], of: Callable[[MeasuredRows], Energies]) -> Scored:
     """Mean watts of the board, given the measured time."""
-    items = []
+    scored = []
     for rows, times in parts:
         device, energy, cap = rows.hardware, of(rows), rows.values["cap_w"]
         work = actions(times.analysis, rows.batch.variant, device)
         free = free_power(energy, work, rows.seconds, device)
-        items.append(
+        scored.append(
             Scored(
                 metric,
                 measured=rows.values["watts"],
@@ -218,7 +218,7 @@ def _power(metric: str, parts: Sequence[Timed], of: Callable[[MeasuredRows], Ene
                 groups=_groups(rows),
             )
         )
-    joined = Scored.joined(metric, items)
+    joined = Scored.joined(metric, scored)
     cap = joined.baselines["limit"]
     share = _constant_share(joined.measured / cap, joined.groups["device"])
     return replace(joined, baselines={"limit": cap, "share of limit": share * cap})

@@ -211,7 +211,7 @@ def quantised_rows(
     for part in read_table(data, PRODUCTS, words=words, filters=filters):
         variant = part.batch.variant
         read[part.device, variant.dtype, variant.library, variant.version] = part
-    items = [
+    parts = [
         read[device, dtype, backend, version]
         for device in AIC_DEVICES.values()
         for dtype in dtypes
@@ -220,7 +220,7 @@ def quantised_rows(
         for version in versions
         if (device, dtype, backend, version) in read
     ]
-    return [least_hashed(part, count) for part in items if _newest(part) or _kernels_changed(part)]
+    return [least_hashed(part, count) for part in parts if _newest(part) or _kernels_changed(part)]
 
 
 def _newest(part: MeasuredRows) -> bool:
@@ -254,7 +254,7 @@ PER_HEAD = Table("mla_bmm", ("bmm_dtype", "op_name"), ("num_heads", "num_tokens"
 
 def bmm_rows(data: Path, dtypes: Sequence[str] = ("bf16", "fp8")) -> list[MeasuredRows]:
     """Latent attention's products per head, of the newest campaigns."""
-    versions = sorted({version for each in NEWEST.values() for version in each})
+    versions = sorted({version for group in NEWEST.values() for version in group})
     only = [("system", "=", "a100_sxm"), ("version", "=", "0.5.10")]
     filters = [[("version", "in", versions)], only]
     result = joined(read_table(data, PER_HEAD, filters=filters))

@@ -90,9 +90,9 @@ def _score(data: Path, limit: int | None) -> Iterator[Scored]:
 
 def _of_models(data: Path, limit: int | None) -> Iterator[Scored]:
     """Rows of every suite and metric, evenly thinned."""
-    some = None if limit is None else max(8, limit // len(OF_MODELS))
+    models_limit = None if limit is None else max(8, limit // len(OF_MODELS))
     for name, metrics in OF_MODELS.items():
-        for scored in suite_named(name).score(data, some):
+        for scored in suite_named(name).score(data, models_limit):
             if scored.metric in metrics:
                 count = min(len(scored), MOST_OF_LABEL)
                 even = np.unique(np.linspace(0, len(scored) - 1, count).astype(np.int64))

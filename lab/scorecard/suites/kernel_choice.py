@@ -98,24 +98,26 @@ def tuned_rows(data: Path) -> Tuned:
     columns = {name: _numbers(table[name]) for name in names}
     chips = _mapped(table["arch"], lambda name: name.split("/")[0])
     kinds = _mapped(table["pt"], _format_of)
-    remaining = np.isin(chips, tuple(CHIPS)) & (kinds != "")
-    here = np.flatnonzero(remaining & (columns["MT0"] > 0.0) & (columns["speed"] > 0.0))
+    usable = np.isin(chips, tuple(CHIPS)) & (kinds != "")
+    here = np.flatnonzero(usable & (columns["MT0"] > 0.0) & (columns["speed"] > 0.0))
     c = {name: values[here] for name, values in columns.items()}
     chip = chips[here]
-    known, positions = np.unique(chip, return_inverse=True)
+    chip_names, positions = np.unique(chip, return_inverse=True)
     return Tuned(
-        chip=chip, architecture=np.array([CHIPS[name][0] for name in known.tolist()])[positions],
+        chip=chip,
+        architecture=np.array([CHIPS[name][0] for name in chip_names.tolist()])[positions],
         dtype=kinds[here],
-        cores=np.array([float(CHIPS[name][1]) for name in known.tolist()])[positions], m=c["N"],
-        n=c["M"], k=c["K"], batch=c["B"], tile_m=c["MT1"], tile_n=c["MT0"], speed=c["speed"],
+        cores=np.array([float(CHIPS[name][1]) for name in chip_names.tolist()])[positions],
+        m=c["N"], n=c["M"], k=c["K"], batch=c["B"],
+        tile_m=c["MT1"], tile_n=c["MT0"], speed=c["speed"],
         absolute=_mapped(table["unit"], str)[here] == "gflops",
         unseen=_unseen(c["M"], c["N"], c["K"], c["B"]),
     )  # fmt: skip
 
 
 def _numbers(column: Any) -> F64:
-    result: F64 = column.to_numpy(zero_copy_only=False).astype(np.float64)
-    return np.where(np.isnan(result), 0.0, result)
+    values: F64 = column.to_numpy(zero_copy_only=False).astype(np.float64)
+    return np.where(np.isnan(values), 0.0, values)
 
 
 def _mapped(column: Any, of: Callable[[str], str]) -> Labels:
@@ -159,9 +161,9 @@ def candidate_times(rows: Tuned) -> F64:
         steps = GemmSteps.from_rates(tiles, machine, setting.constants)
         here = np.flatnonzero(rows.cores == cores)
         for start in range(0, len(here), ROWS_PER_CHUNK):
-            some = here[start : start + ROWS_PER_CHUNK]
-            m, n, k, batch = (x[some][None] for x in (rows.m, rows.n, rows.k, rows.batch))
-            candidate_times[:, some] = evaluate(
+            chunk = here[start : start + ROWS_PER_CHUNK]
+            m, n, k, batch = (x[chunk][None] for x in (rows.m, rows.n, rows.k, rows.batch))
+            candidate_times[:, chunk] = evaluate(
                 m, n, k, batch, tiles, steps, machine, setting.constants
             ).time
     return candidate_times
@@ -177,9 +179,9 @@ def chosen_candidate(rows: Tuned) -> NDArray[np.int64]:
 def _score(data: Path, limit: int | None) -> Iterator[Scored]:
     rows = tuned_rows(data)
     fitted = groups_of(rows, unseen=False, most=FITTED_ROWS)
-    known = {_key(part): _counts(part) for part in fitted}
+    counts = {_key(part): _counts(part) for part in fitted}
     parts = [
-        _scored(part, known[_key(part)]) for part in groups_of(rows, unseen=True, most=SCORED_ROWS)
+        _scored(part, counts[_key(part)]) for part in groups_of(rows, unseen=True, most=SCORED_ROWS)
     ]
     result = Scored.joined("tile_time_us", parts)
     yield result.take(subsample(len(result), limit))
@@ -204,9 +206,9 @@ def _scored(rows: Tuned, counts: F64) -> Scored:
     near = time.min(axis=0) / time
     chances = np.empty_like(time)
     for cores in np.unique(rows.cores).tolist():
-        some = np.flatnonzero(rows.cores == cores)
-        sizes = rows.m[some], rows.n[some], rows.k[some], rows.batch[some]
-        chances[:, some] = tile_probabilities(sizes, cores, near[:, some], *_key(rows))
+        indices = np.flatnonzero(rows.cores == cores)
+        sizes = rows.m[indices], rows.n[indices], rows.k[indices], rows.batch[indices]
+        chances[:, indices] = tile_probabilities(sizes, cores, near[:, indices], *_key(rows))
     close = near**16
     return Scored(
         "tile_time_us",

@@ -197,8 +197,8 @@ def rows_of(data: Path) -> list[Row]:
     for record in read_records(data / TABLE):
         name = record["kernel_name"]
         again = name in REPEATED and record["kernel_operation_mode"] == "backward"
-        known = name in CALLS and record["kernel_provider"] in LIBRARIES
-        if record["latest"] and known and not again:
+        covered = name in CALLS and record["kernel_provider"] in LIBRARIES
+        if record["latest"] and covered and not again:
             keys = ("kernel_name", "device", "extra_benchmark_config_str", "x_name")
             table[tuple(str(record[key]) for key in keys)].append(record)
     return [row for key in sorted(table) for row in _rows(table[key])]

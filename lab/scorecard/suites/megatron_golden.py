@@ -61,15 +61,15 @@ def _counts(row: Mapping[str, Any]) -> bool:
 
 def _case(rows: Sequence[Mapping[str, Any]]) -> Case:
     row = rows[0]
-    stated = json.loads(row["args_json"]) | json.loads(row["env_json"])
+    options = json.loads(row["args_json"]) | json.loads(row["env_json"])
     arguments = {
         name.replace("_", "-"): _text(value)
-        for name, value in stated.items()
+        for name, value in options.items()
         if value not in (None, False) and "$" not in str(value)
     }
     scenario, _ = scenario_of(arguments, row["source"], int(row["n_gpus"]))
-    times = [each["iteration_s"] for each in rows]
-    peaks = [each["max_allocated_bytes"] for each in rows if each["max_allocated_bytes"]]
+    times = [row_["iteration_s"] for row_ in rows]
+    peaks = [row_["max_allocated_bytes"] for row_ in rows if row_["max_allocated_bytes"]]
     measured = {"step_time_s": median(times)}
     if peaks:
         measured["memory_allocated_gb"] = median(peaks) / 1e9
@@ -97,10 +97,15 @@ def answer(case: Case) -> dict[str, Believed]:
     run = run_of(decode(on_evidence(case)))
     step = run.step.latency_s
     memory = rank_memory(run.rank, run.batch.accumulation, run.optimizer, run.overlap.gradient_bits)
-    known = float((memory.weights + memory.gradients + memory.optimizer)[-1])
-    rough = float(memory.allocated[-1]) - known
-    each = (known + rough, known + LEAST_ALLOCATED * rough, known + MOST_ALLOCATED * rough, known)
-    estimate, low, high, bound = (value / 1e9 for value in each)
+    states = float((memory.weights + memory.gradients + memory.optimizer)[-1])
+    rough = float(memory.allocated[-1]) - states
+    belief = (
+        states + rough,
+        states + LEAST_ALLOCATED * rough,
+        states + MOST_ALLOCATED * rough,
+        states,
+    )
+    estimate, low, high, bound = (value / 1e9 for value in belief)
     return {
         "step_time_s": (step.estimate, step.p05, step.p95, run.step.bound_seconds),
         "memory_allocated_gb": (estimate, low, high, bound),

@@ -85,10 +85,14 @@ def aiter_groups(data: Path, limit: int | None = None) -> list[MeasuredRows]:
     """Products, a group a device, kind and format; about ``limit`` of each, evenly thinned."""
     return [
         _products(
-            device, kind, dtype, kernel, some[:: max(1, len(some) // limit)] if limit else some
+            device,
+            kind,
+            dtype,
+            kernel,
+            records[:: max(1, len(records) // limit)] if limit else records,
         )
         for device, file in PRODUCTS.items()
-        for (kind, dtype, kernel), some in _by_kind(read_records(data / file)).items()
+        for (kind, dtype, kernel), records in _by_kind(read_records(data / file)).items()
     ]
 
 
@@ -121,9 +125,9 @@ def _products(
 def aiter_expert_groups(data: Path) -> list[MeasuredRows]:
     """Layers of experts, a group a device and format; the tuner's tokens choose at random."""
     return [
-        _experts(device, dtype, some)
+        _experts(device, dtype, records)
         for device, file in EXPERTS.items()
-        for dtype, some in _by_format(device, read_records(data / file)).items()
+        for dtype, records in _by_format(device, read_records(data / file)).items()
     ]
 
 

@@ -336,11 +336,14 @@ def _scored_mlp(phase: str, device: str, rows: list[dict[str, int | str]]) -> Sc
         launch="graph",
         flags=(("includes_quantize", True),),
     )
-    one, seconds = np.ones_like(tokens), np.array([float(row["latency_us"]) for row in rows]) * 1e-6
+    ones, seconds = (
+        np.ones_like(tokens),
+        np.array([float(row["latency_us"]) for row in rows]) * 1e-6,
+    )
     batches = (
-        OpBatch("gemm", product, {"m": tokens, "n": 2 * inner, "k": hidden, "batch": one}),
+        OpBatch("gemm", product, {"m": tokens, "n": 2 * inner, "k": hidden, "batch": ones}),
         OpBatch("silu_mul", Variant(launch="graph"), {"tokens": tokens, "width": 2 * inner}),
-        OpBatch("gemm", product, {"m": tokens, "n": hidden, "k": inner, "batch": one}),
+        OpBatch("gemm", product, {"m": tokens, "n": hidden, "k": inner, "batch": ones}),
     )
     held = np.ones(len(rows), dtype=bool)
     kernels = [predicted(MeasuredRows(batch, device, seconds, held)) for batch in batches]
@@ -348,9 +351,9 @@ def _scored_mlp(phase: str, device: str, rows: list[dict[str, int | str]]) -> Sc
     return Scored(
         "wide_shared_us",
         measured=1e6 * seconds,
-        estimate=1e6 * np.array([each.estimate for each in sums]),
-        p05=1e6 * np.array([each.p05 for each in sums]),
-        p95=1e6 * np.array([each.p95 for each in sums]),
+        estimate=1e6 * np.array([total.estimate for total in sums]),
+        p05=1e6 * np.array([total.p05 for total in sums]),
+        p95=1e6 * np.array([total.p95 for total in sums]),
         roofline=1e6 * (kernels[0].bound_s + kernels[1].bound_s + kernels[2].bound_s),
         groups={"device": np.full(len(rows), device), "phase": np.full(len(rows), phase)},
     )

@@ -92,13 +92,13 @@ def group_of(
     name: str, device: str, rows: Iterable[_Row], limit: int = ROWS_PER_GROUP
 ) -> MeasuredRows:
     """Rows of one source, family and variant, evenly thinned to about ``limit``."""
-    result = list(rows)
-    result = result[:: max(1, len(result) // limit)]
+    thinned = list(rows)
+    thinned = thinned[:: max(1, len(thinned) // limit)]
     return MeasuredRows(
-        OpBatch.from_ops([op for op, _, _ in result]),
+        OpBatch.from_ops([op for op, _, _ in thinned]),
         device,
-        np.array([seconds for _, seconds, _ in result]),
-        np.array([not fitted for _, _, fitted in result]),
+        np.array([seconds for _, seconds, _ in thinned]),
+        np.array([not fitted for _, _, fitted in thinned]),
         {"group": f"{device} {name}"},
     )
 

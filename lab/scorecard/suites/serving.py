@@ -71,7 +71,7 @@ def _repeats(rows: Sequence[Row]) -> list[str]:
     }
     kinds = []
     for row in rows:
-        others = [each for each in same[configuration(row)] if _campaign(each) not in quicker]
+        others = [run for run in same[configuration(row)] if _campaign(run) not in quicker]
         if _campaign(row) in quicker:
             kinds.append("quicker campaign")
         elif any(_contradict(one, other) for one in others for other in others):
@@ -125,13 +125,13 @@ def _case(row: Row, repeats: str, peer: Mapping[str, Any]) -> Case:
         scenario["engine"]["options"] = options
     ttft, tpot = row["silicon_ttft_ms"], row["silicon_tpot_ms"]
     mean_output = output * (1.0 + RANGE_RATIO[source]) / 2.0
-    known = peer.get("aic_ttft_ms") or NAN, peer.get("aic_tpot_ms") or NAN
+    peer_ms = peer.get("aic_ttft_ms") or NAN, peer.get("aic_tpot_ms") or NAN
     return Case(
         scenario=scenario,
         measured=dict(zip(METRICS, _of(clients, mean_output, ttft, tpot), strict=True)),
         peers={
             name: {"aiconfigurator": value}
-            for name, value in zip(METRICS, _of(clients, mean_output, *known), strict=True)
+            for name, value in zip(METRICS, _of(clients, mean_output, *peer_ms), strict=True)
         },
         labels={
             "device": device,
@@ -166,8 +166,8 @@ def _released(row: Row) -> str:
     '0.11.2'
     """
     day = str(row["measured_on"] or "")
-    known = [release for since, release in RELEASED.get(row["backend"], ()) if since <= day]
-    return known[-1] if known else ""
+    releases = [release for since, release in RELEASED.get(row["backend"], ()) if since <= day]
+    return releases[-1] if releases else ""
 
 
 def _launched_with(row: Row, source: str) -> dict[str, Any]:
@@ -184,11 +184,11 @@ def _launched_with(row: Row, source: str) -> dict[str, Any]:
     """
     clients, prompt = int(row["concurrency"]), int(row["isl"])
     if source == "NVIDIA":
-        stated: dict[str, dict[str, Any]] = {
+        arguments: dict[str, dict[str, Any]] = {
             "vllm": {"max_num_batched_tokens": clients + prompt + 1500},
             "trtllm": {"free_gpu_memory_fraction": 0.8},
         }
-        return stated.get(row["backend"], {})
+        return arguments.get(row["backend"], {})
     if row["backend"] == "vllm":
         captures = {"compilation_config.cudagraph_mode": "FULL_DECODE_ONLY"}
         of_2025 = not row["backend_version"] and row["system"] == "b200_sxm"

@@ -70,12 +70,12 @@ def _case(row: Mapping[str, Any], peer: Mapping[str, Any]) -> Case:
     }
     if "DeepSeek" in scenario["model"]:
         scenario["precision"] = serving.INFERENCEX_LATENTS
-    known = peer.get("aic_ttft_ms") or NAN, peer.get("aic_tpot_ms") or NAN
+    peer_ms = peer.get("aic_ttft_ms") or NAN, peer.get("aic_tpot_ms") or NAN
     return Case(
         scenario=scenario,
         measured=_implied(scenario, row["silicon_ttft_ms"], row["silicon_tpot_ms"]),
         peers={
-            name: {"aiconfigurator": value} for name, value in _implied(scenario, *known).items()
+            name: {"aiconfigurator": value} for name, value in _implied(scenario, *peer_ms).items()
         },
         labels={
             "device": device,

@@ -116,9 +116,9 @@ class ProfilePrices:
         """See :meth:`StepPrices.run`."""
         positions = np.unique(np.append(np.arange(0, steps, 16), steps - 1))
         prices = [self.price((), decode_kv + int(position)) for position in positions]
-        each = np.interp(np.arange(steps), positions, [price.pass_s for price in prices])
+        pass_s = np.interp(np.arange(steps), positions, [price.pass_s for price in prices])
         nothing = [0.0] * steps
-        return RunPrice([each.tolist()], nothing, prices[0].work_s, nothing)
+        return RunPrice([pass_s.tolist()], nothing, prices[0].work_s, nothing)
 
     def _dense_us(self, tokens: int, sequences: int) -> float:
         if (tokens, sequences) not in self._known:
@@ -152,8 +152,8 @@ def _rows(data: Path, name: str) -> dict[str, Any]:
 
 def _curve(data: Path, table: str, size: str, layer: str) -> Grid:
     rows = _rows(data, f"profile_{table}")
-    current = np.array(rows["layer"].to_pylist()) == layer
-    sizes, times = (rows[name].to_numpy()[current].astype(float) for name in (size, "time_us"))
+    in_layer = np.array(rows["layer"].to_pylist()) == layer
+    sizes, times = (rows[name].to_numpy()[in_layer].astype(float) for name in (size, "time_us"))
     order = np.argsort(sizes)
     return Grid((sizes[order],), times[order])
 
@@ -166,7 +166,7 @@ def _attention(data: Path) -> Grid:
     names = ("prefill_chunk", "kv_prefill", "n_decode", "kv_decode")
     columns = [rows[name].to_numpy() for name in names]
     knots = tuple(np.unique(column).astype(float) for column in columns)
-    times = np.full([len(each) for each in knots], np.nan)
+    times = np.full([len(axis) for axis in knots], np.nan)
     positions = tuple(np.searchsorted(k, c) for k, c in zip(knots, columns, strict=True))
     times[positions] = rows["time_us"].to_numpy()
     times[0, :, 0, :] = 0.0  # neither prompts nor sequences: no attention
@@ -183,9 +183,9 @@ def _attention(data: Path) -> Grid:
 def _straight(part: F64) -> None:
     """Fills what is missing in each row from its neighbours, in place."""
     for row in part:
-        known = np.flatnonzero(np.isfinite(row))
-        if len(known):
-            row[:] = np.interp(np.arange(len(row)), known, row[known])
+        finite = np.flatnonzero(np.isfinite(row))
+        if len(finite):
+            row[:] = np.interp(np.arange(len(row)), finite, row[finite])
 
 
 def deployment() -> Deployment:
@@ -203,16 +203,16 @@ def specs(data: Path) -> tuple[ReplicaSpec, ReplicaSpec]:
     meta = _rows(data, "vllm_meta")
     limits = json.loads(meta["engine_kwargs"][0].as_py())
     blocks = json.loads(meta["kv_cache"][0].as_py())["num_gpu_blocks"]
-    current = replica_spec(deployment(), sequences=limits["max_num_seqs"], blocks=blocks)
-    current = replace(
-        current,
-        limits=replace(current.limits, step_tokens=limits["max_num_batched_tokens"]),
+    estimated = replica_spec(deployment(), sequences=limits["max_num_seqs"], blocks=blocks)
+    estimated = replace(
+        estimated,
+        limits=replace(estimated.limits, step_tokens=limits["max_num_batched_tokens"]),
         front_ns=0,
         front_token_ns=0,
         back_ns=0,  # measured at the engine's core
     )
-    measured = ProfilePrices(data, current.prices, deployment().machine)
-    return replace(current, prices=measured), current
+    measured = ProfilePrices(data, estimated.prices, deployment().machine)
+    return replace(estimated, prices=measured), estimated
 
 
 def replayed(data: Path, spec: ReplicaSpec) -> Records:
@@ -306,15 +306,15 @@ def _running(data: Path, records: Records) -> Scored:
     start, running = columns(records.log.table(), "start_ns", "running")
     ours = running[np.searchsorted(start, seconds * 1e9, side="right") - 1].astype(float)
     ours = np.where(seconds * 1e9 < records.end_ns, ours, 0.0)
-    remaining = measured > 0
-    nothing = np.full(int(remaining.sum()), np.nan)
+    busy = measured > 0
+    nothing = np.full(int(busy.sum()), np.nan)
     return Scored(
         "scheduler_running",
-        measured=measured[remaining],
-        estimate=ours[remaining],
+        measured=measured[busy],
+        estimate=ours[busy],
         p05=nothing,
         p95=nothing,
-        groups={"device": np.full(int(remaining.sum()), DEVICE)},
+        groups={"device": np.full(int(busy.sum()), DEVICE)},
     )
 
 

@@ -70,8 +70,8 @@ _ROUNDS = 40
 def cases(data: Path) -> list[Case]:
     """One case a row whose columns agree with each other, sorted."""
     rows = [row for row in read_records(data / TABLE) if row["consistent"]]
-    remaining = [row for row in rows if row["model"] in _BERT or row["model"] in _RESNET]
-    return sorted(map(_case, remaining), key=lambda case: repr(sorted(case.scenario.items())))
+    covered = [row for row in rows if row["model"] in _BERT or row["model"] in _RESNET]
+    return sorted(map(_case, covered), key=lambda case: repr(sorted(case.scenario.items())))
 
 
 def _case(row: Mapping[str, Any]) -> Case:
@@ -182,8 +182,8 @@ def _queued(device: str, concurrency: int) -> dict[str, Believed]:
 
 
 def _believed(program_pass: ProgramPass, beside_ms: float) -> Believed:
-    known, bound = program_pass.total.latency_s.times(1e3), program_pass.total.bound_seconds * 1e3
-    return known.estimate + beside_ms, known.p05 + beside_ms, known.p95 + beside_ms, bound
+    ms, bound = program_pass.total.latency_s.times(1e3), program_pass.total.bound_seconds * 1e3
+    return ms.estimate + beside_ms, ms.p05 + beside_ms, ms.p95 + beside_ms, bound
 
 
 @cache

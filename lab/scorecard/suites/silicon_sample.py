@@ -102,13 +102,13 @@ def answer(case: Case) -> dict[str, Believed]:
             EVIDENCE.get(),
         )
         clients = work["arrival"]["concurrency"]
-        result = closed_loop(deployment, clients, work["input_len"], work["output_len"])
+        loop = closed_loop(deployment, clients, work["input_len"], work["output_len"])
     except SilicastError as error:
         if error.kind not in ("not_yet", "unknown_name"):
             raise
         return {}
-    time = result.tpot_s.times(1e3)
-    return {"tpot_ms": (time.estimate, time.p05, time.p95, result.decode.bound_seconds * 1e3)}
+    time = loop.tpot_s.times(1e3)
+    return {"tpot_ms": (time.estimate, time.p05, time.p95, loop.decode.bound_seconds * 1e3)}
 
 
 @lru_cache(maxsize=256)

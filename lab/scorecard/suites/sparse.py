@@ -182,13 +182,13 @@ def sparse_rows(
     """
 
     def chosen(s: Sizes) -> I64:
-        remaining = np.arange(len(s["isl"]))
+        indices = np.arange(len(s["isl"]))
         if held_out is not None:
-            remaining = remaining[shape_held_out(s) == held_out]
-        if len(remaining) <= count:
-            return remaining
-        order = np.argsort(mixed(*(s[name][remaining] for name in SIZES), seed=3), kind="stable")
-        return remaining[np.sort(order[:count])]
+            indices = indices[shape_held_out(s) == held_out]
+        if len(indices) <= count:
+            return indices
+        order = np.argsort(mixed(*(s[name][indices] for name in SIZES), seed=3), kind="stable")
+        return indices[np.sort(order[:count])]
 
     for name in names:
         present = column_names(data / TABLES[name].path)

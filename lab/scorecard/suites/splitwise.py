@@ -57,7 +57,7 @@ def _case(setting: Setting, runs: Sequence[Mapping[str, Any]]) -> Case:
     )
     # answers end by themselves before the most tokens that were asked for
     written = 1 + round(float(np.median((np.array(whole_ms) - prompt_ms) / token_ms)))
-    watts = [limit_w * each for each in share if each > 0.0]
+    watts = [limit_w * share_ for share_ in share if share_ > 0.0]
     return Case(
         scenario={
             "task": "inference", "device": device, "model": _MODELS[model], "engine": ENGINE,
@@ -85,8 +85,8 @@ def _spread(repeats: Sequence[float]) -> float:
 
 def answer(case: Case) -> dict[str, Believed]:
     """Times of a static batch; where power was measured, that of the same batch as traffic."""
-    result = answered(case)
-    table = {name: result[of] for name, of in TIMES.items() if of in result}
+    answers = answered(case)
+    table = {name: answers[of] for name, of in TIMES.items() if of in answers}
     if np.isfinite(case.measured[POWER]):
         served = answered(Case(_as_traffic(case.scenario), {}, {}))
         table |= {POWER: served[POWER]} if POWER in served else {}

@@ -124,11 +124,11 @@ def _quantize(data: Path) -> Iterator[MeasuredRows]:
         yield MeasuredRows(batch, device, micros * 1e-6, held, words)
         shapes = zip(c["m"].tolist(), c["k"].tolist(), strict=True)
         added = np.array([scale.get((*named.values(), m, k), np.nan) for m, k in shapes])
-        known = np.isfinite(added)
-        if known.any():
+        finite = np.isfinite(added)
+        if finite.any():
             dynamic = msgspec.structs.replace(batch, variant=replace(batch.variant, flags=()))
             rows = MeasuredRows(dynamic, device, (micros + added) * 1e-6, held, words)
-            yield rows.take(known)
+            yield rows.take(finite)
 
 
 _VIDUR_LAYERS = {
@@ -175,8 +175,8 @@ def _vidur(data: Path) -> Iterator[MeasuredRows]:
         # no shape of a held-out model is fitted for another
         shapes = np.stack(list(rows.batch.dims.values()), axis=1)
         taken = {tuple(row) for row in shapes[held].tolist()}
-        known = np.array([tuple(row) in taken for row in shapes.tolist()])
-        yield rows.take(held | ~known)
+        was_taken = np.array([tuple(row) in taken for row in shapes.tolist()])
+        yield rows.take(held | ~was_taken)
 
 
 def _vidur_layer(

@@ -66,7 +66,7 @@ def cases(data: Path) -> list[Case]:
 
 def _newest(rows: Iterable[Mapping[str, Any]]) -> set[str]:
     """The newest release of each configuration."""
-    remaining: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+    row_by_key: dict[tuple[Any, ...], Mapping[str, Any]] = {}
     fields = (
         "source", "task", "model", "layers", "seq", "gpu", "n_gpus", "dp", "tp", "pp", "vp", "cp",
         "ep", "etp", "sp", "zero", "micro_batch", "global_batch", "precision", "recompute",
@@ -75,9 +75,9 @@ def _newest(rows: Iterable[Mapping[str, Any]]) -> set[str]:
         key = tuple(_as_usual(row, name) for name in fields)
         if row["source"] != "NVIDIA-NeMo/Megatron-Bridge":
             key = (*key, row["config_id"])
-        if key not in remaining or _release(row) > _release(remaining[key]):
-            remaining[key] = row
-    return {row["config_id"] for row in remaining.values()}
+        if key not in row_by_key or _release(row) > _release(row_by_key[key]):
+            row_by_key[key] = row
+    return {row["config_id"] for row in row_by_key.values()}
 
 
 def _as_usual(row: Mapping[str, Any], name: str) -> Any:
@@ -98,16 +98,16 @@ def _release(row: Mapping[str, Any]) -> str:
 
 def step_s(rows: Sequence[Mapping[str, Any]]) -> float | None:
     """Time of a step that the metrics of a configuration mean; None = they do not say."""
-    known = {row["metric"]: row["value"] for row in rows if not row["is_prediction"]}
+    value_by_metric = {row["metric"]: row["value"] for row in rows if not row["is_prediction"]}
     row = rows[0]
     for name in ("step_time", "step_time_derived"):
-        if name in known:
-            return float(known[name])
+        if name in value_by_metric:
+            return float(value_by_metric[name])
     tokens = (row["global_batch"] or 0) * (row["seq"] or 0)
-    if tokens and "tokens_per_s" in known:
-        return float(tokens / known["tokens_per_s"])
-    if tokens and "tokens_per_s_per_gpu" in known:
-        return float(tokens / known["tokens_per_s_per_gpu"] / row["n_gpus"])
+    if tokens and "tokens_per_s" in value_by_metric:
+        return float(tokens / value_by_metric["tokens_per_s"])
+    if tokens and "tokens_per_s_per_gpu" in value_by_metric:
+        return float(tokens / value_by_metric["tokens_per_s_per_gpu"] / row["n_gpus"])
     return None
 
 
@@ -217,12 +217,12 @@ def recipes() -> dict[str, Any]:
 def _as_recipe(row: Mapping[str, Any], scenario: dict[str, Any]) -> dict[str, Any]:
     """The scenario of a row with what its recipe states."""
     name = " ".join((_release(row), row["gpu"], row["model"], row["precision_family"]))
-    stated = recipes().get(name)
-    if stated is None:
+    recipe = recipes().get(name)
+    if recipe is None:
         return scenario
     engine = scenario["engine"]
-    options = {**engine.get("options", {}), **stated["options"]}
-    workload = {**scenario["workload"], **stated["workload"]}
+    options = {**engine.get("options", {}), **recipe["options"]}
+    workload = {**scenario["workload"], **recipe["workload"]}
     return {**scenario, "engine": {**engine, "options": options}, "workload": workload}
 
 

@@ -84,13 +84,13 @@ def answer(case: Case) -> dict[str, Believed]:
         moment_bytes=scenario["moment_bytes"],
     )
     model = find_model(scenario["model"])
-    result = plan_memory(model, plan, work["seq_len"], work["micro_batch"], passes, rules)
-    fullest = int(np.argmax(result.allocated))
-    states = result.weights + result.gradients + result.optimizer
-    known, total = float(states[fullest]), float(result.allocated[fullest])
-    rough = total - known
-    each = (total, known + LOWEST * rough, known + HIGHEST * rough, known)
-    estimate, low, high, bound = (value / 1e9 for value in each)
+    memory = plan_memory(model, plan, work["seq_len"], work["micro_batch"], passes, rules)
+    fullest = int(np.argmax(memory.allocated))
+    states = memory.weights + memory.gradients + memory.optimizer
+    states_bytes, total = float(states[fullest]), float(memory.allocated[fullest])
+    rough = total - states_bytes
+    belief = (total, states_bytes + LOWEST * rough, states_bytes + HIGHEST * rough, states_bytes)
+    estimate, low, high, bound = (value / 1e9 for value in belief)
     return {"memory_gb": (estimate, low, high, bound)}
 
 

@@ -80,7 +80,7 @@ def _of_device(
         parts = parts[:: math.ceil(len(parts) / FEW_PARTS)]
     parts = shares_of(parts, count, held=True)
     architecture = find_device(device).architecture
-    known = [predicted(part).estimate_s for part in parts]
+    estimates = [predicted(part).estimate_s for part in parts]
     with unmeasured(architecture):
         unknown = [predicted(part) for part in parts]
     if not parts or any(times.measured for times in unknown):
@@ -88,7 +88,7 @@ def _of_device(
     ways = _none()
     if limit is None:
         ways = _ways(rows, metric, architecture, parts, origins, laws)
-    for part, without, item in zip(parts, unknown, known, strict=True):
+    for part, without, item in zip(parts, unknown, estimates, strict=True):
         others = {KNOWN: item, **{name: way(part) for name, way in ways.items()}}
         yield scored_part(metric, part, without, lambda _, x: x.bound_s, LABELS, others)
 
@@ -113,12 +113,12 @@ def _ways(
     for key in others:
         if key not in origins:
             origins[key] = WaveScaling(model, rows[key])
-    origin = max((origins[key] for key in others), key=lambda each: each.reach(parts))
-    known = metric, architecture
-    if known not in laws:
+    origin = max((origins[key] for key in others), key=lambda origin_: origin_.reach(parts))
+    law_key = metric, architecture
+    if law_key not in laws:
         taught = [part for key in others for part in shares_of(rows[key], LEARNT_FROM, held=False)]
-        laws[known] = NeuSight(model, taught).seconds if taught else _unanswered
-    return {"NeuSight's law": laws[known], "wave scaling": origin.seconds}
+        laws[law_key] = NeuSight(model, taught).seconds if taught else _unanswered
+    return {"NeuSight's law": laws[law_key], "wave scaling": origin.seconds}
 
 
 def _none() -> dict[str, _Way]:
@@ -186,9 +186,9 @@ ABOVE_KERNELS: tuple[Scores, ...] = (*(score for score, _ in OF_MODELS), _collec
 
 def unseen(score: Scores, data: Path, limit: int | None) -> Iterator[Scored]:
     """Each architecture's boards as if it were unknown, beside the same rows with all we know."""
-    known = {each.metric: each for each in score(data, limit, lambda _: True)}
-    table: dict[str, list[Scored]] = {metric: [] for metric in known}
-    boards = {name for each in known.values() for name in each.groups["device"].tolist()}
+    by_metric = {scored.metric: scored for scored in score(data, limit, lambda _: True)}
+    table: dict[str, list[Scored]] = {metric: [] for metric in by_metric}
+    boards = {name for scored in by_metric.values() for name in scored.groups["device"].tolist()}
     for architecture in sorted({find_device(name).architecture for name in boards}):
 
         def on(name: str, architecture: str = architecture) -> bool:
@@ -196,19 +196,21 @@ def unseen(score: Scores, data: Path, limit: int | None) -> Iterator[Scored]:
 
         with unknown_architecture(architecture):
             without = list(score(data, limit, on))
-        for each in without:
-            whole = known[each.metric]
+        for left_out in without:
+            whole = by_metric[left_out.metric]
             mine = np.array([on(name) for name in whole.groups["device"].tolist()])
-            table[each.metric].append(_labelled(each, architecture, whole.estimate[mine]))
+            table[left_out.metric].append(_labelled(left_out, architecture, whole.estimate[mine]))
     for metric, parts in table.items():
         yield Scored.joined(metric, parts)
 
 
-def _labelled(scored: Scored, architecture: str, known: F64) -> Scored:
+def _labelled(scored: Scored, architecture: str, estimate: F64) -> Scored:
     device = np.array([find_device(name).name for name in scored.groups["device"].tolist()])
     groups = {**scored.groups, "device": device}
     groups["architecture"] = np.full(len(scored), architecture)
-    return replace(scored, groups=groups, baselines={**scored.baselines, KNOWN: known}, noise=None)
+    return replace(
+        scored, groups=groups, baselines={**scored.baselines, KNOWN: estimate}, noise=None
+    )
 
 
 _OF_RUNS = (end_to_end, graph, silicon_sample, vllm_steps, communication)

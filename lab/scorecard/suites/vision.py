@@ -114,7 +114,7 @@ def rows_of(data: Path, campaign: Campaign) -> list[Measured]:
         for row in read_records(data / TIMES)
         if row["arch"] in wanted and campaign.holds(row)
     }
-    return sorted(rows.values(), key=lambda each: (each.family, each.row["arch"]))
+    return sorted(rows.values(), key=lambda row_: (row_.family, row_.row["arch"]))
 
 
 def predicted(campaign: Campaign, measured: Measured) -> Prediction | None:
@@ -133,18 +133,18 @@ def predicted(campaign: Campaign, measured: Measured) -> Prediction | None:
 
 
 def _scored(campaign: Campaign, rows: list[Measured]) -> Scored:
-    result = np.array([believed(predicted(campaign, measured), 1e3) for measured in rows])
+    beliefs = np.array([believed(predicted(campaign, measured), 1e3) for measured in rows])
 
     return Scored(
         campaign.metric,
         measured=np.array([measured.row["step_time_ms"] for measured in rows], dtype=np.float64),
-        estimate=result[:, 0],
-        p05=result[:, 1],
-        p95=result[:, 2],
-        roofline=result[:, 3],
+        estimate=beliefs[:, 0],
+        p05=beliefs[:, 1],
+        p95=beliefs[:, 2],
+        roofline=beliefs[:, 3],
         groups=_groups(campaign.device, rows),
         noise=np.full(len(rows), AUTOCAST_NOISE),
-        bound=result[:, 3],
+        bound=beliefs[:, 3],
     )
 
 
@@ -158,16 +158,16 @@ def _groups(device: str, rows: list[Measured]) -> dict[str, Labels]:
 
 def _ratio(pairs: list[tuple[Measured, Measured]]) -> Scored:
     """How many times as long each model takes on the first board."""
-    first = [one for one, _ in pairs]
-    taken = np.array([[each.row["step_time_ms"] for each in pair] for pair in pairs])
+    first = [first_run for first_run, _ in pairs]
+    taken = np.array([[run.row["step_time_ms"] for run in pair] for pair in pairs])
     measured = taken[:, 0] / taken[:, 1]
-    result = np.array([_believed_ratio(pair) for pair in pairs])
+    beliefs = np.array([_believed_ratio(pair) for pair in pairs])
     return Scored(
         RATIO,
         measured=measured,
-        estimate=result[:, 0],
-        p05=result[:, 1],
-        p95=result[:, 2],
+        estimate=beliefs[:, 0],
+        p05=beliefs[:, 1],
+        p95=beliefs[:, 2],
         baselines={ONE_CONSTANT: np.full(len(pairs), _best_constant(measured))},
         groups=_groups(f"{BOARDS[0].device} to {BOARDS[1].device}", first),
         noise=np.full(len(pairs), AUTOCAST_NOISE * math.sqrt(2.0)),
@@ -179,17 +179,17 @@ ONE_CONSTANT = "one constant for all models"
 
 def _best_constant(ratios: F64) -> float:
     """The one that is least off in the mean; of these very rows, which flatters it."""
-    return float(min(ratios, key=lambda one: float(np.mean(np.abs(one / ratios - 1.0)))))
+    return float(min(ratios, key=lambda constant: float(np.mean(np.abs(constant / ratios - 1.0)))))
 
 
 def _believed_ratio(pair: tuple[Measured, Measured]) -> tuple[float, float, float]:
     """Our ratio with its 90 % interval; NaN where one of the two has no answer."""
-    one, other = (predicted(board, each) for board, each in zip(BOARDS, pair, strict=True))
-    if one is None or other is None:
+    first, second = (predicted(board, run) for board, run in zip(BOARDS, pair, strict=True))
+    if first is None or second is None:
         return math.nan, math.nan, math.nan
-    ratio = one.seconds / other.seconds
+    ratio = first.seconds / second.seconds
     sd, _ = spread_of_ratio(
-        _factors(one), _factors(other), lambda name: float(name.partition(":")[0] in SHARED)
+        _factors(first), _factors(second), lambda name: float(name.partition(":")[0] in SHARED)
     )
     spread = math.exp(Z90 * sd)
     return ratio, ratio / spread, ratio * spread
@@ -203,13 +203,13 @@ def _factors(prediction: Prediction) -> dict[str, float]:
 def _score(data: Path, limit: int | None) -> Iterator[Scored]:
     for campaign in CAMPAIGNS:
         rows = rows_of(data, campaign)
-        remaining = [rows[index] for index in subsample(len(rows), limit)]
-        yield _scored(campaign, remaining)
-    one, other = (
+        sample = [rows[index] for index in subsample(len(rows), limit)]
+        yield _scored(campaign, sample)
+    first, second = (
         {(r.row["arch"], r.row["batch"], r.row["img_size"]): r for r in rows_of(data, c)}
         for c in BOARDS
     )
-    pairs = [(each, other[key]) for key, each in one.items() if key in other]
+    pairs = [(run, second[key]) for key, run in first.items() if key in second]
     yield _ratio([pairs[index] for index in subsample(len(pairs), limit)])
 
 

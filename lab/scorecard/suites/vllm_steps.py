@@ -118,9 +118,9 @@ def states_of(rows: Rows) -> BatchStates:
         length = max(length, 1)
         count, tokens = row["batch.num_prefill_reqs"], row["batch.prefill_tokens"]
         for index in range(count):
-            current = max(tokens // count + (index < tokens % count), 1)
-            new.append(current)
-            total.append(max(length, current))
+            tokens_of_prefill = max(tokens // count + (index < tokens % count), 1)
+            new.append(tokens_of_prefill)
+            total.append(max(length, tokens_of_prefill))
         cached += [length] * row["batch.num_decode_reqs"]
         prefills.append(len(new))
         decodes.append(len(cached))
@@ -157,8 +157,8 @@ def _row(model: StepModel, times: StepTimes, index: int) -> tuple[float, float, 
 def _with_gap_of(table: Mapping[str, F64], runs: Mapping[str, Rows], name: str, other: str) -> F64:
     """Predictions of a model's rows with a gap and a time per request fitted on another's."""
     remainder = _measured(runs[other]) - table[other][:, 0]
-    gap, each = _nearest_line(_sequences(runs[other]), remainder)
-    fitted: F64 = table[name][:, 0] + gap + each * _sequences(runs[name])
+    gap, step_line = _nearest_line(_sequences(runs[other]), remainder)
+    fitted: F64 = table[name][:, 0] + gap + step_line * _sequences(runs[name])
     return fitted
 
 
@@ -181,8 +181,8 @@ def _nearest_line(x: F64, y: F64) -> tuple[float, float]:
 
 def _line(rows: Rows) -> F64:
     mixed = np.array([row["batch.num_prefill_reqs"] > 0 for row in rows], dtype=np.float64)
-    known = np.stack((np.ones(len(rows)), _sequences(rows), mixed), axis=1)
-    fitted: F64 = known @ np.linalg.lstsq(known, _measured(rows), rcond=None)[0]
+    columns = np.stack((np.ones(len(rows)), _sequences(rows), mixed), axis=1)
+    fitted: F64 = columns @ np.linalg.lstsq(columns, _measured(rows), rcond=None)[0]
     return fitted
 
 

@@ -95,8 +95,8 @@ def unaware_time(phases: list[RingPhase], splits: int, system: AstraSystem) -> i
         SilicastError: chunks that are on their way out and chunks on their way back wait for the
             same dimension; which of them ASTRA-sim takes is not reproduced.
     """
-    lasts = [_unaware(each, system) for each in phases]
-    waiting: dict[int, dict[int, int]] = {each.place: {} for each in phases}
+    lasts = [_unaware(phase, system) for phase in phases]
+    waiting: dict[int, dict[int, int]] = {phase.place: {} for phase in phases}
     free = dict.fromkeys(waiting, system.active_chunks_per_dimension)
     waiting[phases[0].place][0] = splits
     running: list[tuple[int, int, int]] = []  # (end, phase, chunks)

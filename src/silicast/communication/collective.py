@@ -87,10 +87,10 @@ class CollectiveTimes:
         """The tier of each row: the best whose correction had any weight."""
         none = np.zeros(len(self.estimate_s))
         learned = none if self.learned is None else self.learned
-        current = none if self.calibrated is None else self.calibrated
+        calibrated = none if self.calibrated is None else self.calibrated
         return [
             "calibrated" if y > 0.0 else "cross-device" if x > 0.0 else "analytic"
-            for x, y in zip(learned.tolist(), current.tolist(), strict=True)
+            for x, y in zip(learned.tolist(), calibrated.tolist(), strict=True)
         ]
 
     def bound_by(self) -> list[str]:
@@ -175,15 +175,15 @@ def _changed(times: CollectiveTimes, change: MeasuredChange) -> CollectiveTimes:
     before = times.independent_log_sd * times.independent_log_sd + shared
     after = change.log_sd * change.log_sd
     weight = change.weight
-    current = np.sqrt(weight * after + (1.0 - weight) * np.maximum(before, after))
-    spread = exp_fixed(Z90 * current)
+    log_sd = np.sqrt(weight * after + (1.0 - weight) * np.maximum(before, after))
+    spread = exp_fixed(Z90 * log_sd)
     return _moved(
         times,
         estimate,
         p05_s=np.maximum(estimate / spread, times.bound_s),
         p95_s=estimate * spread,
         shared_log_sd={},
-        independent_log_sd=current,
+        independent_log_sd=log_sd,
         calibrated=weight,
     )
 
@@ -199,16 +199,16 @@ def _predicted(
     """Times without a user's corrections."""
     op, topology, launch = call.op, call.topology, call.launch
     architecture = topology.device.architecture
-    known = physics or load_physics("communication")
+    fitted = physics or load_physics("communication")
     device = topology.device
     constants = sections(constants_of(physics, device)) if physics else shipped_sections(device)
     selected = _selected(call, size, constants)
     bound = link_bound(op, size.astype(np.float64), topology)
-    shared = _shared(known.is_measured(architecture), topology, constants[""])
+    shared = _shared(fitted.is_measured(architecture), topology, constants[""])
     shared["network"] = math.hypot(shared["network"], between_log_sd(op, topology))
     independent = _independent(selected, topology, constants[""], launch)
     analytic = _with_interval(selected, bound, shared, independent, topology)
-    if not learned or not known.is_measured(architecture):
+    if not learned or not fitted.is_measured(architecture):
         return analytic
     if artefact is not None:
         taught = curve(call, artefact, _model(lambda _: constants))
@@ -243,7 +243,7 @@ def _within_hosts(
         return analytic
     hosts = [replace(call, topology=replace(topology, paths=paths)) for paths in STATED_PATHS]
     separate, shared = (_predicted(host, size, physics, artefact, learned=True) for host in hosts)
-    weights = [each.learned for each in (separate, shared) if each.learned is not None]
+    weights = [times.learned for times in (separate, shared) if times.learned is not None]
     if not weights:
         return analytic
     before = analytic.estimate_s
@@ -304,10 +304,10 @@ def _corrected(
     time, weight = taught.at(size, selection)
     estimate = np.maximum(time, analytic.bound_s)
     trained = taught.trained
-    known = topology.device.name in trained.devices
+    is_trained = topology.device.name in trained.devices
     shared = {
         "network": network_log_sd if shares_pcie(topology) else trained.shared_log_sd,
-        "device": trained.shared_log_sd if known else trained.device_log_sd,
+        "device": trained.shared_log_sd if is_trained else trained.device_log_sd,
     }
     variance = sum(value * value for value in shared.values())
     before = sum(value * value for value in analytic.shared_log_sd.values())
@@ -315,15 +315,15 @@ def _corrected(
     further = taught.octaves_beyond(size) * per_octave
     left = taught.rest_log_sd(selection) ** 2 + further * further
     faded = apart * apart + np.maximum(before - variance, 0.0)
-    current = np.sqrt(weight * left + (1.0 - weight) * faded)
-    spread = exp_fixed(Z90 * np.sqrt(variance + current * current))
+    log_sd = np.sqrt(weight * left + (1.0 - weight) * faded)
+    spread = exp_fixed(Z90 * np.sqrt(variance + log_sd * log_sd))
     return _moved(
         analytic,
         estimate,
         p05_s=np.maximum(estimate / spread, analytic.bound_s),
         p95_s=estimate * spread,
         shared_log_sd=shared,
-        independent_log_sd=current,
+        independent_log_sd=log_sd,
         learned=weight,
         analytic_s=analytic.estimate_s,
     )
@@ -394,9 +394,9 @@ def link_bound(op: Collective, size: F64, topology: Topology) -> F64:
 
 
 def _known(op: str) -> Collective:
-    for known in COLLECTIVES:
-        if op == known:
-            return known
+    for collective in COLLECTIVES:
+        if op == collective:
+            return collective
     raise unknown_name(f"unknown collective {op!r}", "op", ", ".join(COLLECTIVES))
 
 
@@ -425,12 +425,12 @@ def _independent(selection: Selection, topology: Topology, common: Constants, la
     least = common[f"log_sd_{fabric}"]
     engine = max(least, common["log_sd_kernels"])
     table = np.array([least if name in usual_algorithms() else engine for name in selection.names])
-    current: F64 = table[selection.picked]
+    log_sd: F64 = table[selection.picked]
     if launch == "graph":
-        return current
+        return log_sd
     weight = np.where(selection.time_s > 0.0, selection.floor_s / positive(selection.time_s), 0.0)
     host = weight * common[f"log_sd_{launch}"]
-    total: F64 = np.sqrt(current * current + host * host)
+    total: F64 = np.sqrt(log_sd * log_sd + host * host)
     return total
 
 
@@ -446,11 +446,11 @@ def _shared(measured: bool, topology: Topology, common: Constants) -> dict[str, 
 
 
 def _with_interval(
-    selection: Selection, bound: F64, shared: dict[str, float], current: F64, topology: Topology
+    selection: Selection, bound: F64, shared: dict[str, float], log_sd: F64, topology: Topology
 ) -> CollectiveTimes:
     estimate = np.maximum(selection.time_s, bound)
     variance = sum(value * value for value in shared.values())
-    spread = exp_fixed(Z90 * np.sqrt(variance + current * current))
+    spread = exp_fixed(Z90 * np.sqrt(variance + log_sd * log_sd))
     return CollectiveTimes(
         estimate_s=estimate,
         p05_s=np.maximum(estimate / spread, bound),
@@ -458,7 +458,7 @@ def _with_interval(
         bound_s=bound,
         resource_s={"link": bound, "latency": selection.latency_s},
         shared_log_sd=shared,
-        independent_log_sd=current,
+        independent_log_sd=log_sd,
         choice=tuple(map(selection.names.__getitem__, selection.picked.tolist())),
         warnings=network_warnings(topology),
     )

@@ -97,10 +97,10 @@ class CorrectedCurve:
         )
         line = self.time_s[left] + (size - GRID[left]) * per_byte
         side = np.where(self.rule[left] == selection.rule, left, right)
-        known = self.rule[side] == selection.rule
-        factor = np.where(known, self.time_s[side] / self.analytic_s[side], 1.0)
+        same_rule = self.rule[side] == selection.rule
+        factor = np.where(same_rule, self.time_s[side] / self.analytic_s[side], 1.0)
         time: F64 = np.where(on_line, line, selection.time_s * factor)
-        weight: F64 = np.where(known | on_line, self.weight[np.where(on_line, left, side)], 0.0)
+        weight: F64 = np.where(same_rule | on_line, self.weight[np.where(on_line, left, side)], 0.0)
         return np.where(size > 0, time, 0.0), weight
 
     def rest_log_sd(self, selection: Selection) -> F64:
@@ -108,10 +108,12 @@ class CorrectedCurve:
         trained = self.trained
         left = [trained.scores.get(kind, trained.log_sd) for kind in (LONG, SHORT)]
         if not self.names_release and trained.blank_log_sd:
-            left = [OTHER_RELEASE * max(trained.blank_log_sd, each) for each in left]
+            left = [OTHER_RELEASE * max(trained.blank_log_sd, spread) for spread in left]
         least = LEAST_LOG_SD**2
-        current = [math.sqrt(max(each**2 - 2.0 * trained.shared_log_sd**2, least)) for each in left]
-        log_sd: F64 = np.array(current)[is_short(selection).astype(np.int64)]
+        by_length = [
+            math.sqrt(max(spread**2 - 2.0 * trained.shared_log_sd**2, least)) for spread in left
+        ]
+        log_sd: F64 = np.array(by_length)[is_short(selection).astype(np.int64)]
         return log_sd
 
 
@@ -122,14 +124,14 @@ def curve(call: CollectiveCall, artefact: Artefact, model: Model) -> CorrectedCu
         return None
     names = artefact.names(trained)
     selection, bound = model(call, GRID)
-    result = codes(for_trees(table(call, GRID, selection, bound, names)))
+    feature_codes = codes(for_trees(table(call, GRID, selection, bound, names)))
     ranges = artefact.ranges(trained).copy()
     longest, ranges[MEBIBYTES] = int(ranges[MEBIBYTES, 1]), 0
-    weight = inside(result, ranges)
+    weight = inside(feature_codes, ranges)
     weight = np.where(strange(call, selection, names), 0.0, weight)
     if not weight.any():
         return None
-    log_factor = weight * artefact.trees(trained).of_codes(result)
+    log_factor = weight * artefact.trees(trained).of_codes(feature_codes)
     analytic = np.maximum(selection.time_s, bound)
     kernel = np.array(selection.names)[selection.picked]
     joined = (selection.rule[1:] == selection.rule[:-1]) | (kernel[1:] == kernel[:-1])
@@ -220,14 +222,14 @@ def _between(
     more = min((n for n in alike if n > gpus), default=0)
     if not fewer or not more:
         return None
-    one, other = change_of(alike[fewer], size), change_of(alike[more], size)
+    low, high = change_of(alike[fewer], size), change_of(alike[more], size)
     share = math.log2(gpus / fewer) / math.log2(more / fewer)
-    apart = one.log_ratio - other.log_ratio
-    variance = (1.0 - share) * one.log_sd * one.log_sd + share * other.log_sd * other.log_sd
+    apart = low.log_ratio - high.log_ratio
+    variance = (1.0 - share) * low.log_sd * low.log_sd + share * high.log_sd * high.log_sd
     return MeasuredChange(
-        (1.0 - share) * one.log_ratio + share * other.log_ratio,
+        (1.0 - share) * low.log_ratio + share * high.log_ratio,
         np.sqrt(variance + share * (1.0 - share) * apart * apart),
-        np.minimum(one.weight, other.weight),
+        np.minimum(low.weight, high.weight),
     )
 
 
@@ -240,10 +242,10 @@ def change_of(curve: CollectiveCurve, size: I64) -> MeasuredChange:
     >>> found.log_ratio.round(6).tolist(), found.weight.tolist()
     ([0.3, 0.4, 0.0], [1.0, 1.0, 0.0])
     """
-    known = [math.log2(each) for each in curve.sizes]
+    log_sizes = [math.log2(bytes_) for bytes_ in curve.sizes]
     # one by one: the same bits alone or in any batch
-    where = np.array([math.log2(max(each, 1)) for each in size.tolist()])
-    beyond = np.maximum(np.maximum(known[0] - where, where - known[-1]), 0.0)
+    where = np.array([math.log2(max(bytes_, 1)) for bytes_ in size.tolist()])
+    beyond = np.maximum(np.maximum(log_sizes[0] - where, where - log_sizes[-1]), 0.0)
     weight = np.maximum(1.0 - beyond / FADED_OCTAVES, 0.0)
-    ratio = weight * np.interp(where, known, curve.log_ratios)
+    ratio = weight * np.interp(where, log_sizes, curve.log_ratios)
     return MeasuredChange(ratio, np.full(len(size), curve.log_sd), weight)

@@ -106,7 +106,7 @@ def table(
     time = np.maximum(selection.time_s, 1e-12)
     bytes_ = size.astype(np.float64)
     limit = np.where(selection.limit < UNLIMITED, selection.limit, np.inf)
-    one = np.ones(count)
+    ones = np.ones(count)
     scalars = {
         "bound_share": _share(bound_s / time),
         "latency_share": _share(selection.latency_s / time),
@@ -114,10 +114,10 @@ def table(
         "copy_share": _share(selection.copy_s / time),
         "piece": np.clip(bytes_ / (topology.gpus * BUFFER), SHORTEST, LONGEST),
         "of_limit": np.maximum(bytes_ / limit, SMALLEST_OF_LIMIT),
-        "gpus": one * topology.gpus,
-        "per_node": one * topology.gpus_per_node,
-        "of_node": one * (topology.local / topology.gpus_per_node),
-        "link_of_memory": one * link_of_memory(topology),
+        "gpus": ones * topology.gpus,
+        "per_node": ones * topology.gpus_per_node,
+        "of_node": ones * (topology.local / topology.gpus_per_node),
+        "link_of_memory": ones * link_of_memory(topology),
         "mebibytes": bytes_ / MEBIBYTE,
     }
     marks = call.marks()
@@ -153,10 +153,10 @@ def link_of_memory(topology: Topology) -> float:
 
 def strange(call: CollectiveCall, selection: Selection, names: tuple[str, ...]) -> np.ndarray:
     """Rows with a mark that is not among ``names``; a release may be new. Shape (n,)."""
-    known = frozenset(names)
-    if any(mark not in known for mark in call.marks() if not mark.startswith(RELEASE)):
+    trained_names = frozenset(names)
+    if any(mark not in trained_names for mark in call.marks() if not mark.startswith(RELEASE)):
         return np.ones(len(selection.picked), dtype=np.bool_)
-    new = np.array([f"algorithm:{name}" not in known for name in selection.names])
+    new = np.array([f"algorithm:{name}" not in trained_names for name in selection.names])
     strange: np.ndarray = new[selection.picked]
     return strange
 
@@ -166,6 +166,6 @@ def _share(values: F64) -> F64:
 
 
 def _runs(name: str, selection: Selection) -> F64:
-    table = np.array([1.0 if other == name else 0.0 for other in selection.names])
+    table = np.array([1.0 if algorithm == name else 0.0 for algorithm in selection.names])
     runs: F64 = table[selection.picked]
     return runs

@@ -42,13 +42,13 @@ class AlgorithmChoice:
 @cache
 def usual_library() -> str:
     """The library that carries out collectives where none is named."""
-    return next(each.name for each in libraries() if each.usual_collectives)
+    return next(entry.name for entry in libraries() if entry.usual_collectives)
 
 
 @cache
 def collective_libraries() -> tuple[str, ...]:
     """Libraries with collectives of their own, the usual one first."""
-    others = [each.name for each in libraries() if each.collectives]
+    others = [entry.name for entry in libraries() if entry.collectives]
     return tuple(dict.fromkeys((usual_library(), *others)))
 
 
@@ -89,17 +89,17 @@ def choices(
     """
     require_library(name)
     usual = [] if name in ("", usual_library()) else choices("", op, topology, dtype, version)
-    items: list[AlgorithmChoice] = []
+    table: list[AlgorithmChoice] = []
     for rule in library(name or usual_library()).collectives:
         limit = _limit(rule, topology)
         if limit is None or not _holds(rule, op, topology, dtype, version):
             continue
         if rule.algorithms:
             beside = usual[-1].candidates if rule.beside_usual else ()
-            items.append(AlgorithmChoice(limit, (*_candidates(rule, topology), *beside)))
+            table.append(AlgorithmChoice(limit, (*_candidates(rule, topology), *beside)))
         if rule.last or limit == UNLIMITED:
             break
-    return [*items, *usual]
+    return [*table, *usual]
 
 
 def only(
@@ -118,11 +118,11 @@ def only(
             return [AlgorithmChoice(UNLIMITED, mine)]
     if algorithm(name).supports(op, topology) and name not in _OWN_SECTION:
         return [AlgorithmChoice(UNLIMITED, ((name, topology.section),))]
-    able = [each for each, one in algorithms().items() if one.supports(op, topology)]
+    able = [name for name, model in algorithms().items() if model.supports(op, topology)]
     raise unsupported(
         f"{name} does not carry out {op} of {topology.gpus} devices here",
         "algorithm",
-        f"one of {', '.join(each for each in able if each not in _OWN_SECTION)}",
+        f"one of {', '.join(name for name in able if name not in _OWN_SECTION)}",
     )
 
 
@@ -139,8 +139,8 @@ def _holds(
         and is_within(version, rule.from_, rule.until)
     ):
         return False
-    used = [algorithm(each) for each, _ in rule.algorithms]
-    return all(each.supports(op, topology) and dtype not in each.not_added for each in used)
+    algorithms_used = [algorithm(name) for name, _ in rule.algorithms]
+    return all(x.supports(op, topology) and dtype not in x.not_added for x in algorithms_used)
 
 
 def _candidates(rule: CollectiveRule, topology: Topology) -> Candidates:

@@ -36,8 +36,8 @@ def between_log_sd(op: Collective, topology: Topology) -> float:
     constants = network_constants(topology)
     if not constants:
         return 0.0
-    known = op in PASSES and load_physics(NETWORK).is_measured(topology.network)
-    kind = "" if known else "_unmeasured"
+    is_measured = op in PASSES and load_physics(NETWORK).is_measured(topology.network)
+    kind = "" if is_measured else "_unmeasured"
     beyond = max(math.log2(topology.nodes / constants["network_most_nodes"]), 0.0)
     return math.hypot(
         constants[f"network_log_sd{kind}"], constants["network_log_sd_doubling"] * beyond
@@ -51,23 +51,23 @@ def shares_pcie(topology: Topology) -> bool:
 
 def network_warnings(topology: Topology) -> tuple[str, ...]:
     """What a reader must know of the links between the participants; none of one alone."""
-    items: list[str] = []
+    warnings: list[str] = []
     if topology.gpus == 1:
         return ()
     if topology.assumed_inter and topology.inter is not None:
         gbit = topology.inter.bandwidth_bytes_per_s * 8e-9
-        items.append(f"network between nodes not stated: {gbit:.0f} Gb/s per device assumed")
+        warnings.append(f"network between nodes not stated: {gbit:.0f} Gb/s per device assumed")
     if topology.inter is not None:
-        known, most = load_physics(NETWORK), network_constants(topology)["network_most_nodes"]
-        if not topology.assumed_inter and not known.is_measured(topology.network):
+        physics, most = load_physics(NETWORK), network_constants(topology)["network_most_nodes"]
+        if not topology.assumed_inter and not physics.is_measured(topology.network):
             kind = topology.network or "this network"
-            kinds = ", ".join(sorted(known.architectures))
-            items.append(f"no measured collectives over {kind}: taken as the mean of {kinds}")
+            kinds = ", ".join(sorted(physics.architectures))
+            warnings.append(f"no measured collectives over {kind}: taken as the mean of {kinds}")
         if topology.nodes > most:
-            items.append(f"{topology.nodes} nodes: at most {most:.0f} were measured")
+            warnings.append(f"{topology.nodes} nodes: at most {most:.0f} were measured")
     if shares_pcie(topology) and not topology.paths:
-        items.append(USUAL_PCIE if topology.host_paths == "shared" else SHARED_PCIE)
+        warnings.append(USUAL_PCIE if topology.host_paths == "shared" else SHARED_PCIE)
     architecture = topology.device.architecture
     if not load_physics("communication").is_measured(architecture):
-        items.append(f"no measured collectives of architecture {architecture}")
-    return tuple(items)
+        warnings.append(f"no measured collectives of architecture {architecture}")
+    return tuple(warnings)

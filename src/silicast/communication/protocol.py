@@ -57,7 +57,7 @@ def protocol_time(
     protocol: str,
     constants: Constants,
     traffic: F64,
-    remaining: F64,
+    local_bytes: F64,
     *,
     rate: float,
     steps: float,
@@ -70,7 +70,7 @@ def protocol_time(
         constants: ``base_us`` (or ``<p>_base_us``), and per protocol ``<p>_step_us``,
             ``<p>_efficiency``; optional ``<p>_local_copy`` and ``<p>_fill_us``.
         traffic: bytes per device over the link, shape (n,).
-        remaining: bytes that the same thread blocks copy within the device, shape (n,).
+        local_bytes: bytes that the same thread blocks copy within the device, shape (n,).
         rate: datasheet bytes/s of the link.
         steps: sequential hops.
         crossing: what goes between nodes; it streams at the same time, over another link.
@@ -80,7 +80,7 @@ def protocol_time(
     """
     base_us = constants.get(f"{protocol}_base_us", constants["base_us"])
     start_s = (base_us + steps * constants[f"{protocol}_step_us"]) * MICRO
-    moved = traffic + remaining * constants.get(f"{protocol}_local_copy", 0.0)
+    moved = traffic + local_bytes * constants.get(f"{protocol}_local_copy", 0.0)
     stream = moved / (rate * constants[f"{protocol}_efficiency"])
     fill_s = constants.get(f"{protocol}_fill_us", 0.0) * MICRO
     if crossing is not None:
@@ -95,7 +95,7 @@ def protocol_time(
 def quickest_protocol(
     constants: Constants,
     traffic: F64,
-    remaining: F64,
+    local_bytes: F64,
     *,
     rate: float,
     steps: float,
@@ -106,7 +106,7 @@ def quickest_protocol(
     return fastest(
         [
             protocol_time(
-                p, constants, traffic, remaining, rate=rate, steps=steps, crossing=crossing
+                p, constants, traffic, local_bytes, rate=rate, steps=steps, crossing=crossing
             )
             for p in protocols
         ]
@@ -116,10 +116,10 @@ def quickest_protocol(
 def fastest(candidates: list[AlgorithmTime]) -> AlgorithmTime:
     """Per row the fastest candidate; the first of equals."""
     best = candidates[0]
-    for other in candidates[1:]:
-        better = other.time_s < best.time_s
+    for candidate in candidates[1:]:
+        better = candidate.time_s < best.time_s
         best = AlgorithmTime(
-            np.where(better, other.time_s, best.time_s),
-            np.where(better, other.latency_s, best.latency_s),
+            np.where(better, candidate.time_s, best.time_s),
+            np.where(better, candidate.latency_s, best.latency_s),
         )
     return best

@@ -22,7 +22,7 @@ from silicast.workload.libraries.catalog import libraries
 @cache
 def skewed_launches() -> frozenset[str]:
     """Launches whose times include the wait of the first rank for the last: those of a library."""
-    return frozenset(each.name for each in libraries() if each.measures_skew)
+    return frozenset(entry.name for entry in libraries() if entry.measures_skew)
 
 
 def launches() -> tuple[str, ...]:
@@ -43,9 +43,9 @@ def sections(constants: Constants) -> Sections:
     common = {name: value for name, value in constants.items() if "." not in name}
     sections: dict[str, dict[str, float]] = {"": common}
     for name, value in constants.items():
-        section, dot, current = name.partition(".")
+        section, dot, constant = name.partition(".")
         if dot:
-            sections.setdefault(section, dict(common))[current] = value
+            sections.setdefault(section, dict(common))[constant] = value
     return sections
 
 
@@ -62,8 +62,8 @@ def constants_of(physics: Physics, device: Device) -> Constants:
     """
     architecture = device.architecture
     constants = physics.constants(architecture)
-    current = physics.is_measured(architecture) or architecture in physics.fallback
-    if current or device.execution_model != "simt":
+    measured = physics.is_measured(architecture) or architecture in physics.fallback
+    if measured or device.execution_model != "simt":
         return constants
     scale = constants["reference_clock_hz"] / device.clocks.max_hz
     return {name: value * scale if waits(name) else value for name, value in constants.items()}
@@ -149,7 +149,7 @@ def select(
         names=names,
         floor_s=floor,
         rule=rule,
-        limit=np.array([each.largest for each in rules], dtype=np.int64)[rule],
+        limit=np.array([rule_.largest for rule_ in rules], dtype=np.int64)[rule],
         copy_s=copy,
     )
 
@@ -176,11 +176,11 @@ def _by_rule(
         number[rows] = index
         best = np.full(len(rows), np.inf)
         for name, section in rule.candidates:
-            result = algorithm(name).times(op, bytes_[rows], topology, constants[section])
-            better = result.time_s < best
-            best = np.where(better, result.time_s, best)
+            times = algorithm(name).times(op, bytes_[rows], topology, constants[section])
+            better = times.time_s < best
+            best = np.where(better, times.time_s, best)
             taken = rows[better]
-            time[taken], latency[taken] = result.time_s[better], result.latency_s[better]
+            time[taken], latency[taken] = times.time_s[better], times.latency_s[better]
             picked[taken] = len(names)
             names.append(name)
     return time, latency, picked, tuple(names), number

@@ -63,12 +63,14 @@ class TreeCorrection(Strict, frozen=True):
     def __post_init__(self) -> None:
         depths = {len(tree) for tree in self.questions}
         leaves = {len(tree) for tree in self.leaves}
-        requested = max((f for tree in self.questions for f, _ in tree), default=0)
+        largest_feature = max((f for tree in self.questions for f, _ in tree), default=0)
         whole = len(depths) == 1 and leaves == {1 << depth for depth in depths}
         if not whole or max(depths) > 8 or len(self.questions) != len(self.leaves):
             raise ValueError(f"trees of depths {sorted(depths)} with {sorted(leaves)} leaves")
-        if requested >= len(self.edges) or any(len(row) > 255 for row in self.edges):
-            raise ValueError(f"a tree asks for feature {requested}, there are {len(self.edges)}")
+        if largest_feature >= len(self.edges) or any(len(row) > 255 for row in self.edges):
+            raise ValueError(
+                f"a tree asks for feature {largest_feature}, there are {len(self.edges)}"
+            )
 
 
 @final

@@ -17,9 +17,9 @@ def catalog_files(kind: str, suffix: str) -> Iterator[Path]:
         suffix: file ending, with its dot.
     """
     folders = [CATALOG / kind]
-    current = os.environ.get("SILICAST_CATALOG")
-    if current:
-        folders.append(Path(current) / kind)
+    user_folder = os.environ.get("SILICAST_CATALOG")
+    if user_folder:
+        folders.append(Path(user_folder) / kind)
     for folder in folders:
         if folder.is_dir():
             yield from sorted(folder.glob(f"*{suffix}"))

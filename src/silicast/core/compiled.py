@@ -66,10 +66,10 @@ def entries(folder: str) -> Mapping[str, CompiledFile]:
 
 def names_of(folder: str) -> dict[str, tuple[str, list[str]]]:
     """Name -> (name, aliases), as :class:`~silicast.core.naming.NameIndex` takes them."""
-    result = (
+    files = (
         msgspec.json.decode(entry.content, type=FileNames) for entry in entries(folder).values()
     )
-    return {each.name: (each.name, each.aliases) for each in result}
+    return {file.name: (file.name, file.aliases) for file in files}
 
 
 def content_of(folder: str, name: str, kind: type[T]) -> T:

@@ -75,9 +75,9 @@ def _seal(key: str, encoded: bytes) -> str:
 
 def cache_folder() -> Path | None:
     """Where results are kept; None = nowhere."""
-    stated = os.environ.get("SILICAST_CACHE")
-    if stated is not None:
-        return Path(stated).expanduser() if stated else None
+    from_environment = os.environ.get("SILICAST_CACHE")
+    if from_environment is not None:
+        return Path(from_environment).expanduser() if from_environment else None
     home = os.environ.get("XDG_CACHE_HOME") or os.environ.get("HOME")
     if not home:
         return None
@@ -212,7 +212,7 @@ def _is_ours(path: Path) -> bool:
 
 def can_keep(folder: Path) -> bool:
     """Whether results can be written to a folder, or it can be made."""
-    existing = next((each for each in (folder, *folder.parents) if each.exists()), folder)
+    existing = next((parent for parent in (folder, *folder.parents) if parent.exists()), folder)
     return existing.is_dir() and os.access(existing, os.W_OK)
 
 
@@ -237,9 +237,9 @@ def _entries() -> Iterator[tuple[str, list[Path]]]:
             if kind.is_dir() and not kind.is_symlink():
                 with os.scandir(kind) as files:
                     names = [
-                        each.name
-                        for each in files
-                        if _ENTRY.fullmatch(each.name) and each.is_file(follow_symlinks=False)
+                        file.name
+                        for file in files
+                        if _ENTRY.fullmatch(file.name) and file.is_file(follow_symlinks=False)
                     ]
                 if names:
                     yield kind.name, [kind / name for name in sorted(names)]

@@ -20,25 +20,25 @@ def front(values: F64) -> NDArray[np.bool_]:
     [True, True, False, False]
     """
     count, columns = values.shape
-    remaining = np.zeros(count, dtype=bool)
+    on_front = np.zeros(count, dtype=bool)
     # In this order no point beats one before it.
     order = np.lexsort((np.arange(count), *values.T[::-1]))
-    result = np.empty((0, columns))
+    best = np.empty((0, columns))
     for start in range(0, count, BLOCK):
         rows = order[start : start + BLOCK]
-        rows = rows[~_beaten(values[rows], result)]
+        rows = rows[~_beaten(values[rows], best)]
         block = values[rows]
         no_more = (block[:, None] <= block[None]).all(axis=2)
         # Only one that stands before it beats a point; np.triu keeps those.
         rows = rows[~np.triu(no_more, 1).any(axis=0)]
-        remaining[rows] = True
-        result = np.vstack([result, values[rows]])
-    return remaining
+        on_front[rows] = True
+        best = np.vstack([best, values[rows]])
+    return on_front
 
 
-def _beaten(points: F64, known: F64) -> NDArray[np.bool_]:
-    """Which points some known one is no larger than, in every column."""
-    result = np.ones((len(known), len(points)), dtype=bool)
+def _beaten(points: F64, best: F64) -> NDArray[np.bool_]:
+    """Which points one of ``best`` is no larger than in every column, shape (points,)."""
+    beaten = np.ones((len(best), len(points)), dtype=bool)
     for k in range(points.shape[1]):
-        result &= known[:, k, None] <= points[None, :, k]
-    return np.asarray(result.any(axis=0), dtype=bool)
+        beaten &= best[:, k, None] <= points[None, :, k]
+    return np.asarray(beaten.any(axis=0), dtype=bool)

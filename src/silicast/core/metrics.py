@@ -209,16 +209,16 @@ _ALL: tuple[tuple[str, Kind, str] | tuple[str, Kind, str, str], ...] = (
 
 def _times() -> Iterator[Metric]:
     for latency, text in LATENCIES.items():
-        for each in STATISTICS:
-            yield Metric(f"{latency}_{each}_ms", "time", text, "", latency, each)
-    for each in STATISTICS:
+        for statistic in STATISTICS:
+            yield Metric(f"{latency}_{statistic}_ms", "time", text, "", latency, statistic)
+    for statistic in STATISTICS:
         text = "from the moment a stage's job could run until it has ended"
-        yield Metric(f"stage_{each}_ms", "time", text)
+        yield Metric(f"stage_{statistic}_ms", "time", text)
         text = "of it, until the job left the queue"
-        yield Metric(f"wait_{each}_ms", "time", text)
-    for each in STATISTICS:
+        yield Metric(f"wait_{statistic}_ms", "time", text)
+    for statistic in STATISTICS:
         text = "in which a cache moves from prefill to decode, with the wait for the link"
-        yield Metric(f"kv_transfer_{each}_ms", "time", text)
+        yield Metric(f"kv_transfer_{statistic}_ms", "time", text)
 
 
 METRICS: Mapping[str, Metric] = {
@@ -266,8 +266,8 @@ def metrics_named(word: str) -> list[Metric]:
     name = _plain(word.rpartition(".")[2])
     endings = ("", *(unit for unit, _ in _UNITS))
     names = {name + end for end in endings}
-    labelled = [each for each in METRICS.values() if each.label and _plain(each.label) == name]
-    return [METRICS[each] for each in METRICS if each in names] or labelled
+    labelled = [entry for entry in METRICS.values() if entry.label and _plain(entry.label) == name]
+    return [METRICS[metric_name] for metric_name in METRICS if metric_name in names] or labelled
 
 
 def _plain(words: str) -> str:

@@ -103,7 +103,7 @@ def log_fixed(x: F64) -> F64:
     True
     """
     if x.size <= FEW:
-        return np.array([_log_of_one(each) for each in x.ravel().tolist()]).reshape(x.shape)
+        return np.array([_log_of_one(value) for value in x.ravel().tolist()]).reshape(x.shape)
     mantissa, exponent = np.frexp(x)
     low = mantissa < 0.7071067811865476
     mantissa = np.where(low, mantissa * 2.0, mantissa)

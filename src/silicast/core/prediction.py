@@ -205,9 +205,9 @@ def spread_of_ratio(
     """
     apart, common = 0.0, 0.0
     for factor in sorted({**ours, **theirs}):
-        one, other = ours.get(factor, 0.0), theirs.get(factor, 0.0)
-        apart += one * one + other * other
-        common += 2.0 * correlation(factor) * one * other
+        own_sd, their_sd = ours.get(factor, 0.0), theirs.get(factor, 0.0)
+        apart += own_sd * own_sd + their_sd * their_sd
+        common += 2.0 * correlation(factor) * own_sd * their_sd
     shared = common / apart if apart > 0.0 else 0.0
     return math.sqrt(max(apart - common, 0.0)), shared
 
@@ -327,4 +327,4 @@ def worst_domain(domains: Iterable[Domain]) -> Domain:
 
 def said_by(*predictions: Prediction) -> tuple[str, ...]:
     """All warnings of the parts of a whole, each once, in order."""
-    return tuple(dict.fromkeys(text for each in predictions for text in each.warnings))
+    return tuple(dict.fromkeys(text for prediction in predictions for text in prediction.warnings))

@@ -61,7 +61,7 @@ def providers() -> Mapping[str, Provider]:
     'silicast.kernels.execution_models.systolic'
     """
     table = tomllib.loads(FILE.read_text(encoding="utf-8"))
-    return {name: msgspec.convert(each, Provider) for name, each in table.items()}
+    return {name: msgspec.convert(provider, Provider) for name, provider in table.items()}
 
 
 def reader_of(table: Mapping[str, Any]) -> Provider | None:

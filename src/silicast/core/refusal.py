@@ -62,10 +62,10 @@ def explained(text: str, data: object, kind: Any, also: Iterable[str] = ()) -> S
     end = _key_of(_followed(kind, data, raw.removeprefix(_KEY)), raw.startswith(_KEY))
     if unknown := _UNKNOWN.match(message):
         name = unknown.group(1)
-        known = [*fields_of(end.kind)] if _is_table(end.kind) else []
-        known += () if end.path else also
+        fields = [*fields_of(end.kind)] if _is_table(end.kind) else []
+        fields += () if end.path else also
         return unknown_field(
-            f"unknown field {shown(name)}", _joined(end.path, name), near(name, known)
+            f"unknown field {shown(name)}", _joined(end.path, name), near(name, fields)
         )
     if missing := _MISSING.match(message):
         name = missing.group(1)
@@ -77,9 +77,9 @@ def explained(text: str, data: object, kind: Any, also: Iterable[str] = ()) -> S
     choices = [str(choice) for choice in _choices(end.kind)]
     if choices and end.is_exact and end.value not in choices:
         hint = near(end.value, choices)
-        one = choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}"
+        expected = choices[0] if len(choices) == 1 else f"one of {', '.join(choices)}"
         return SilicastError(
-            f"expected {one}, found {shown(end.value)}",
+            f"expected {expected}, found {shown(end.value)}",
             kind="unknown_name" if isinstance(end.value, str) else "invalid_input",
             field=end.path,
             hint="" if hint.startswith("known") else hint,
@@ -189,7 +189,7 @@ def _key_of(end: _End, is_key: bool) -> _End:
 
 
 def _arguments(kind: Any) -> tuple[Any, ...]:
-    return tuple(each for each in typing.get_args(kind) if each is not Ellipsis) or (Any,)
+    return tuple(item for item in typing.get_args(kind) if item is not Ellipsis) or (Any,)
 
 
 def _item(kind: Any, index: int) -> Any:
@@ -202,9 +202,9 @@ def _item(kind: Any, index: int) -> Any:
 
 def _field_type(kind: Any, value: object, name: str) -> Any:
     """The declared type of a field; of the field that tells tables apart, their names."""
-    tables = [each for each in _members(kind) if _is_table(each)]
+    tables = [member for member in _members(kind) if _is_table(member)]
     tags = [
-        each.__struct_config__.tag for each in tables if each.__struct_config__.tag_field == name
+        table.__struct_config__.tag for table in tables if table.__struct_config__.tag_field == name
     ]
     if tags:
         return typing.Literal[tuple(tags)]
@@ -220,25 +220,25 @@ def _members(kind: Any) -> list[Any]:
         kind = typing.get_args(kind)[0]
     if typing.get_origin(kind) not in {types.UnionType, typing.Union}:
         return [kind]
-    members = [member for each in typing.get_args(kind) for member in _members(each)]
-    return [each for each in members if each not in (type(None), msgspec.UnsetType)]
+    members = [member for argument in typing.get_args(kind) for member in _members(argument)]
+    return [option for option in members if option not in (type(None), msgspec.UnsetType)]
 
 
 def _member(kind: Any, value: object) -> Any:
     """The member of a union that a value aims at."""
     members = _members(kind)
-    tables = [each for each in members if _is_table(each)]
-    lists = [each for each in members if typing.get_origin(each) in (list, tuple)]
+    tables = [option for option in members if _is_table(option)]
+    lists = [option for option in members if typing.get_origin(option) in (list, tuple)]
     if len(members) == 1:
         return members[0]
     if isinstance(value, list | tuple) and lists:
         return lists[0]
     if tables and (isinstance(value, Mapping) or value is None):
-        return next((each for each in tables if _has_tag(each, value)), tables[0])
-    dictionaries = [each for each in members if typing.get_origin(each) is dict]
+        return next((option for option in tables if _has_tag(option, value)), tables[0])
+    dictionaries = [option for option in members if typing.get_origin(option) is dict]
     if dictionaries and isinstance(value, Mapping):
         return dictionaries[0]
-    literals = [each for each in members if typing.get_origin(each) is typing.Literal]
+    literals = [option for option in members if typing.get_origin(option) is typing.Literal]
     return literals[0] if literals else Any
 
 

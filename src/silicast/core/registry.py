@@ -67,6 +67,6 @@ class Registry(Generic[T]):
         """
         value = self._known.get(name) or self.all().get(name)
         if value is None:
-            known = f"one of {', '.join(self.all())}"
-            raise unknown_name(f"unknown {self._kind} {name[:_SHOWN]!r}", self._field, known)
+            hint = f"one of {', '.join(self.all())}"
+            raise unknown_name(f"unknown {self._kind} {name[:_SHOWN]!r}", self._field, hint)
         return value

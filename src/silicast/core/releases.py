@@ -54,8 +54,8 @@ def _stated_numbers(version: str, bound: str) -> tuple[tuple[float, ...], ...] |
     release, limit = release_of(version), release_of(bound)
     if release is None or limit is None:
         return None
-    stated = min(bound.count(".") + 1, 3) if limit[3] == FINAL else 4
-    return release[:stated], limit[:stated]
+    count = min(bound.count(".") + 1, 3) if limit[3] == FINAL else 4
+    return release[:count], limit[:count]
 
 
 def is_within(version: str, first: str, until: str) -> bool:

@@ -32,7 +32,7 @@ def toml_lines(
             for entry in value:
                 yield from ("", f"[[{position}]]", *toml_lines(entry, has_heading, position))
         else:
-            headed = any(not has_heading(name, each, position) for name, each in value.items())
+            headed = any(not has_heading(name, part, position) for name, part in value.items())
             yield from (
                 *(("", f"[{position}]") if headed else ()),
                 *toml_lines(value, has_heading, position),
@@ -53,7 +53,7 @@ def _value(value: object) -> str:
     if isinstance(value, Mapping):
         return f"{{ {', '.join(f'{_key(k)} = {_value(v)}' for k, v in value.items())} }}"
     assert isinstance(value, Iterable)
-    return f"[{', '.join(_value(each) for each in value)}]"
+    return f"[{', '.join(_value(item) for item in value)}]"
 
 
 def number_text(value: float) -> str:

@@ -27,8 +27,8 @@ _LONGEST_NUMBER = 9
 class Expansion(abc.ABC):
     """Variables and arguments of a script; what all expansions together hold is bounded."""
 
-    def __init__(self, given: Mapping[str, str | list[str]]) -> None:
-        self.variables: dict[str, str | list[str]] = dict(given)
+    def __init__(self, variables: Mapping[str, str | list[str]]) -> None:
+        self.variables: dict[str, str | list[str]] = dict(variables)
         self.arguments: list[str] | None = None
         self.size = 0
 
@@ -38,7 +38,7 @@ class Expansion(abc.ABC):
 
     def count(self, value: str | list[str]) -> None:
         """Raises SilicastError of kind "limit" where variables hold too much together."""
-        self.size += len(value) if isinstance(value, str) else sum(len(each) + 1 for each in value)
+        self.size += len(value) if isinstance(value, str) else sum(len(item) + 1 for item in value)
         if self.size > MAX_EXPANDED:
             raise over_limit("variables hold too much text")
 
@@ -47,17 +47,17 @@ class Expansion(abc.ABC):
         if len(word) == 1 and not word[0].quote and (spread := braced(word[0].text)):
             return [field for text in spread for field in self.fields((WordPiece(text),))]
         fields: list[str] = []
-        current: str | None = None
+        open_field: str | None = None
         for text, splits in self.pieces_of(word):
             parts = text if isinstance(text, list) else [text]
             if splits:
                 parts = " ".join(parts).split()
             for position, part in enumerate(parts):
-                if position and current is not None:
-                    fields.append(current)
-                    current = None
-                current = part if current is None else current + part
-        return fields if current is None else [*fields, current]
+                if position and open_field is not None:
+                    fields.append(open_field)
+                    open_field = None
+                open_field = part if open_field is None else open_field + part
+        return fields if open_field is None else [*fields, open_field]
 
     def pieces_of(self, word: Word) -> Iterator[tuple[str | list[str], bool]]:
         """Texts of a word, or the words of an array in it; whether the shell splits them."""

@@ -55,9 +55,9 @@ MOST_COPIES = 256
 class ScriptReader(Expansion):
     """Commands of a script read one by one; what all expansions together hold is bounded."""
 
-    def __init__(self, given: Mapping[str, str | list[str]], fixed: frozenset[str]) -> None:
-        super().__init__(given)
-        self.exported, self.exports_all, self.fixed = set(given), False, fixed
+    def __init__(self, variables: Mapping[str, str | list[str]], fixed: frozenset[str]) -> None:
+        super().__init__(variables)
+        self.exported, self.exports_all, self.fixed = set(variables), False, fixed
         self.copy: Mapping[str, str | list[str]] | None = None
         self.copies = 0
         self.ended = False
@@ -151,13 +151,13 @@ class ScriptReader(Expansion):
             names = printed[1:] if is_cat else []
             if not names:
                 self.sourced[f"what {' '.join(printed)[:80]} prints"] = None
-        known = self.known()
-        if names and all(name in known for name in names):
-            script = (WordPiece("\n".join(known[name] for name in names), "'"),)
-        self.sourced |= {name[:80]: None for name in names if name and name not in known}
+        variables = self.known_variables()
+        if names and all(name in variables for name in names):
+            script = (WordPiece("\n".join(variables[name] for name in names), "'"),)
+        self.sourced |= {name[:80]: None for name in names if name and name not in variables}
         if script is None:
             return command.tokens
-        quoted = tuple(WordPiece(each.text, each.quote or '"') for each in script)
+        quoted = tuple(WordPiece(piece.text, piece.quote or '"') for piece in script)
         return [*command.tokens, (WordPiece("-c", "'"),), quoted]
 
     def bracket(self, joined: str) -> None:
@@ -180,16 +180,16 @@ class ScriptReader(Expansion):
                 self.variables, self.exported = outer
                 self.copy = None
 
-    def call(self, name: str, given: list[str] | None) -> None:
+    def call(self, name: str, arguments: list[str] | None) -> None:
         """Carries out a function.
 
         Args:
-            given: its arguments; None = nobody knows.
+            arguments: those of the call; None = they are not known.
         """
         if self.depth >= MOST_NESTED:
             return
         outer = self.arguments, self.local
-        self.arguments, self.local = given, {}
+        self.arguments, self.local = arguments, {}
         body = self.functions.bodies[name]
         self.steps += 1 + len(body)
         if self.steps > MOST_STEPS:
@@ -235,17 +235,21 @@ class ScriptReader(Expansion):
             if part.quote != "'"
             for match in _NAMED.finditer(part.text)
         )
-        loops = [each for each in used if self.looped.get(each) and each not in self.variables]
-        turns = itertools.product(*(self.looped[each] for each in loops))
+        loops = [
+            variable
+            for variable in used
+            if self.looped.get(variable) and variable not in self.variables
+        ]
+        turns = itertools.product(*(self.looped[variable] for variable in loops))
         for values in itertools.islice(turns, MOST_STEPS):
             self.put(dict(zip(loops, values, strict=True)))
-            given = [field for word in words[1:] for field in self.fields(word)]
-            self.count(given)
+            arguments = [field for word in words[1:] for field in self.fields(word)]
+            self.count(arguments)
             start = len(self.runs)
-            self.call(name, given)
+            self.call(name, arguments)
             made = [run.words for run in self.runs[start:]]
             if made and not any(map(option_count, made)):  # its body says nothing of options
-                self.add([name, *given])
+                self.add([name, *arguments])
         self.restore(outer | dict.fromkeys(loops))
         return True
 
@@ -264,8 +268,8 @@ class ScriptReader(Expansion):
         """A command is carried out now."""
         if self.copy is None and self.copies < MOST_COPIES:
             self.copy, self.copies = dict(self.variables), self.copies + 1
-        known = self.variables if self.copy is None else self.copy
-        self.runs.append(ShellRun(words, assigned, known, loops=self.loops_around()))
+        variables = self.variables if self.copy is None else self.copy
+        self.runs.append(ShellRun(words, assigned, variables, loops=self.loops_around()))
 
     def shift(self, words: Sequence[Word]) -> None:
         """``shift``: the first arguments of the script or of a call fall away.
@@ -289,7 +293,7 @@ class ScriptReader(Expansion):
         assigned = [token for token in tokens if isinstance(token, Assignment)]
         words = [token for token in tokens if not isinstance(token, Assignment)]
         if head == "export" or (head in _DECLARES and "-x" in map(plain, words)):
-            self.exported |= {*map(plain, words[1:]), *(each.name for each in assigned)}
+            self.exported |= {*map(plain, words[1:]), *(assignment.name for assignment in assigned)}
         if assigned and (len(assigned) == len(tokens) or head in _DECLARES):
             self.assign_all(assigned, is_local=head in _LOCALS)
         elif command.joined not in _PIPES and command.document and plain(words[0]) == "read":
@@ -328,14 +332,14 @@ class ScriptReader(Expansion):
     def written(self) -> dict[str, str]:
         """Texts of files by name, without those that are not known."""
         texts: dict[str, str | None] = {}
-        for each in self.files:
-            name = "".join(self.fields(each.name))
-            before = texts.get(name, "") if each.appends else ""
-            text = None if each.text is None else self.text(each.text)
+        for file in self.files:
+            name = "".join(self.fields(file.name))
+            before = texts.get(name, "") if file.appends else ""
+            text = None if file.text is None else self.text(file.text)
             texts[name] = None if before is None or text is None else before + text
         return {name: text for name, text in texts.items() if text is not None}
 
-    def known(self) -> dict[str, str]:
+    def known_variables(self) -> dict[str, str]:
         """As :meth:`written`, with the variables as they were when a file was last written."""
         if self.known_files[0] != len(self.files):
             self.known_files = len(self.files), self.written()
@@ -449,8 +453,8 @@ class ScriptReader(Expansion):
             for part in token:
                 for match in _NAMED.finditer("" if part.quote == "'" else part.text):
                     name = match[1] or match[2]
-                    known = name in self.variables or name in self.looped or self.gives(name)
-                    if not known:
+                    is_set = name in self.variables or name in self.looped or self.gives(name)
+                    if not is_set:
                         self.missing[name] = None
                         self.branches.unsure()
             pieces = [
@@ -468,19 +472,19 @@ class ScriptReader(Expansion):
                 self.local.setdefault(item.name, self.variables.get(item.name))
             self.assign(item)
 
-    def assign(self, each: Assignment) -> None:
+    def assign(self, assignment: Assignment) -> None:
         value: str | list[str]
-        if each.is_array:
-            value = [field for word in each.words for field in self.fields(word)]
+        if assignment.is_array:
+            value = [field for word in assignment.words for field in self.fields(word)]
         else:
-            value = joined(self.pieces_of(each.words[0]))
-        before = self.variables.get(each.name)
-        if each.adds and before is not None:
+            value = joined(self.pieces_of(assignment.words[0]))
+        before = self.variables.get(assignment.name)
+        if assignment.adds and before is not None:
             if isinstance(before, list):
                 value = [*before, *([value] if isinstance(value, str) else value)]
             else:
                 value = [before, *value] if isinstance(value, list) else before + value
-        self.keep(each.name, value)
+        self.keep(assignment.name, value)
 
     def start(self, tokens: Sequence[Token]) -> None:
         """Carries out a command, and those of a shell that it starts."""
@@ -491,16 +495,16 @@ class ScriptReader(Expansion):
             self.evaluate(" ".join(words[1:]))
             return
         if words and words[0] in _SOURCES:
-            text = self.known().get(words[1]) if len(words) > 1 else None
+            text = self.known_variables().get(words[1]) if len(words) > 1 else None
             if text is None:
                 self.sourced[" ".join(words[1:])] = None
             else:
                 self.evaluate(text)
             return
         at = file_at(words) if words[:1] and words[0] in TAKE_SCRIPTS else len(words)
-        if at < len(words) and words[at] in (files := self.known()):
-            given, text = shlex.join(words[at + 1 :]), files[words[at]]
-            words = [words[0], "-c", f"set -- {given}\n{text}" if given else text]
+        if at < len(words) and words[at] in (files := self.known_variables()):
+            command_text, text = shlex.join(words[at + 1 :]), files[words[at]]
+            words = [words[0], "-c", f"set -- {command_text}\n{text}" if command_text else text]
         self.add(words, assigned)
         inner = script_in(words)
         if inner and self.level < MOST_NESTED:
@@ -534,11 +538,15 @@ class ScriptReader(Expansion):
             assigned: variables of the command; around: its words before the shell's script.
         """
         apart = is_apart(around)
-        known = self.fixed if apart else self.variables if self.exports_all else self.exported
-        given = {name: self.variables[name] for name in known if name in self.variables}
-        given |= {} if apart else assigned
-        given |= given_in(around, self.variables)
-        reader = ScriptReader(given, self.fixed)
+        exported_names = (
+            self.fixed if apart else self.variables if self.exports_all else self.exported
+        )
+        environment = {
+            name: self.variables[name] for name in exported_names if name in self.variables
+        }
+        environment |= {} if apart else assigned
+        environment |= given_in(around, self.variables)
+        reader = ScriptReader(environment, self.fixed)
         reader.size, reader.steps, reader.level = self.size, self.steps, self.level + 1
         reader.read(inner)
         self.size, self.steps = reader.size, reader.steps

@@ -63,7 +63,7 @@ def braced(text: str) -> list[str]:
         return []
     row = counted([match[2], match[3]]) if match[2] else None
     inner = row.split() if row else match[4].split(",") if match[4] and "," in match[4] else []
-    return [f"{match[1]}{each}{match[5]}" for each in inner]
+    return [f"{match[1]}{item}{match[5]}" for item in inner]
 
 
 def _sum(tokens: list[str]) -> int:
@@ -77,11 +77,11 @@ def _sum(tokens: list[str]) -> int:
 def _product(tokens: list[str]) -> int:
     value = _factor(tokens)
     while tokens and tokens[0] in "*/%":
-        operator, other = tokens.pop(0), _factor(tokens)
+        operator, factor = tokens.pop(0), _factor(tokens)
         if operator == "*":
-            value *= other
+            value *= factor
         else:
-            value = value // other if operator == "/" else value % other
+            value = value // factor if operator == "/" else value % factor
         if abs(value) > MAX_INTEGER:
             raise ValueError
     return value

@@ -58,7 +58,7 @@ def read_agent_traces(rows: Sequence[Any], path: Path) -> RequestLog:
                 requests.append(made)
     if not requests:
         raise SilicastError("no trace has a call of a model", kind="io", file=str(path))
-    agents = len({each.session for each in requests})
+    agents = len({request.session for request in requests})
     mean = len(requests) / agents
     clock = "times count from the start of each, so that no rate of theirs is known"
     remarks = [f"{agents:,} conversations with {mean:.3g} requests each in the mean; {clock}"]

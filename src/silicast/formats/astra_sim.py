@@ -64,7 +64,7 @@ class AstraNetwork:
 
     @property
     def npus(self) -> int:
-        return math.prod(each.npus for each in self.dimensions)
+        return math.prod(dimension.npus for dimension in self.dimensions)
 
 
 _Count = Annotated[int, msgspec.Meta(ge=1, le=65536)]
@@ -140,7 +140,7 @@ def network_of(text: str, file: str = "") -> AstraNetwork:
 def _dimension(lists: Mapping[str, list[Any]], index: int, file: str) -> NetworkDimension:
     """One entry of every list."""
     name = lists["topology"][index]
-    topology = next((known for known in TOPOLOGIES if known == name), None)
+    topology = next((kind for kind in TOPOLOGIES if kind == name), None)
     if topology is None:
         raise unsupported(f"{name!r}", "topology", f"one of {', '.join(TOPOLOGIES)}", file=file)
     npus, bandwidth, latency = (

@@ -54,8 +54,10 @@ class Effects:
             for key in (path, last)
             for end in range(len(key), len(key) - len(last) - 1, -1)
         ]
-        known = (path, *reversed(tables), last, *begins)
-        return next((self.names[each] for each in known if each in self.names), UNKNOWN)
+        candidates = (path, *reversed(tables), last, *begins)
+        return next(
+            (self.names[candidate] for candidate in candidates if candidate in self.names), UNKNOWN
+        )
 
     def changes(self, name: str) -> bool:
         """Whether a field may change a step."""

@@ -85,15 +85,17 @@ def read_engine_log(path: Path) -> EngineLog:
     text = read_text(path, MOST_BYTES, "a log of an engine")
     if text.lstrip().startswith("{"):
         text = _lines_of(text, path)
-    known = [each for each in _formats() if any(mark in text for mark in each.marks)]
-    if not known:
-        names = ", ".join(each.engine for each in _formats())
+    matching = [
+        log_format for log_format in _formats() if any(mark in text for mark in log_format.marks)
+    ]
+    if not matching:
+        names = ", ".join(log_format.engine for log_format in _formats())
         raise SilicastError(
             "expected the start-up log or /server_info of an engine, found no line of one",
             file=str(path),
             hint=f"engines: {names}",
         )
-    log = max(known, key=lambda each: sum(mark in text for mark in each.marks))
+    log = max(matching, key=lambda log_format: sum(mark in text for mark in log_format.marks))
     values = {name: _last(patterns, text) for name, patterns in log.fields.items()}
     numbers = {n: int(v.replace(",", "")) for n in _NUMBERS if (v := values.get(n, ""))}
     if not {"max_total_tokens", "num_gpu_blocks"} & numbers.keys():

@@ -54,13 +54,13 @@ class Fields:
         Raises:
             SilicastError: a name leads through a value that is not a table.
         """
-        result = None
+        value = None
         for name in names:
             first, _, inner = (name, "", "") if name in self.values else name.partition(".")
             self._read.add(first)
-            if result is None:
-                result = self.table(first).get(inner) if inner else self.values.get(first)
-        return result
+            if value is None:
+                value = self.table(first).get(inner) if inner else self.values.get(first)
+        return value
 
     def has(self, name: str) -> bool:
         """Whether a field is stated, and not null."""

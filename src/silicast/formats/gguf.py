@@ -80,8 +80,8 @@ def read_gguf(path: Path) -> GgufHead:
         for number in range(1, parts + 1)
     ]
     heads = [_read(file) for file in files]
-    tensors = tuple(tensor for each in heads for tensor in each.tensors)
-    return GgufHead(heads[0].facts, tensors, sum(each.held for each in heads))
+    tensors = tuple(tensor for head in heads for tensor in head.tensors)
+    return GgufHead(heads[0].facts, tensors, sum(head.held for head in heads))
 
 
 def _read(path: Path) -> GgufHead:

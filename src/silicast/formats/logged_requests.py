@@ -49,14 +49,17 @@ class RequestLog:
     @property
     def is_timed(self) -> bool:
         """Whether it says when requests came."""
-        return self.shares_clock and all(each.start_ns is not None for each in self.requests)
+        return self.shares_clock and all(request.start_ns is not None for request in self.requests)
 
     def tool_s(self) -> list[float]:
         """Seconds from answers to the next requests of their conversations."""
         waits = []
-        known = [each for each in self.requests if each.session and each.end_ns is not None]
+        ended = [
+            request for request in self.requests if request.session and request.end_ns is not None
+        ]
         for _, group in itertools.groupby(
-            sorted(known, key=lambda each: (each.session, each.start_ns)), lambda each: each.session
+            sorted(ended, key=lambda request: (request.session, request.start_ns)),
+            lambda request: request.session,
         ):
             for before, after in itertools.pairwise(group):
                 if after.start_ns is not None and before.end_ns is not None:

@@ -120,7 +120,10 @@ class PythonFile:
         }
         self.imports = [node for node in module.body if isinstance(node, ast.ImportFrom)]
         self.aliases = {
-            each.asname: each.name for node in self.imports for each in node.names if each.asname
+            alias.asname: alias.name
+            for node in self.imports
+            for alias in node.names
+            if alias.asname
         }
         self.origins = dict(_origins(module))
         self.module = module
@@ -134,7 +137,7 @@ class PythonFile:
         except RecursionError:
             raise over_limit("is nested too deeply", file=file) from None
         self.constants = reader.names
-        started = (reader.value(each) for each in map(_started, _at_top(module)) if each)
+        started = (reader.value(call) for call in map(_started, _at_top(module)) if call)
         self.started = next((tree for tree in started if isinstance(tree, dict)), None)
 
     def called(self) -> frozenset[str]:
@@ -150,8 +153,8 @@ class PythonFile:
             if not name.startswith("_")
             and _is_free(node)
             and any(
-                (isinstance(each, ast.Return) and each.value) or _started(each)
-                for each in ast.walk(node)
+                (isinstance(inner, ast.Return) and inner.value) or _started(inner)
+                for inner in ast.walk(node)
             )
         )
 
@@ -233,11 +236,11 @@ class _Body:
 
     def left_out(self, node: ast.stmt, what: str) -> None:
         names = []
-        for each in ast.walk(node):
-            if isinstance(each, ast.Assign):
-                names += [_dotted(target) for target in each.targets]
-            elif isinstance(each, ast.AnnAssign | ast.AugAssign):
-                names.append(_dotted(each.target))
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Assign):
+                names += [_dotted(target) for target in inner.targets]
+            elif isinstance(inner, ast.AnnAssign | ast.AugAssign):
+                names.append(_dotted(inner.target))
         line = f"line {node.lineno}: {what}"
         if names:
             self.blocked.append((line, tuple(names)))
@@ -249,7 +252,7 @@ class _Body:
         if isinstance(test, Unread | dict):
             self.left_out(node, f"if {_shown(node.test)}")
             return False
-        return any(self.statement(each) for each in (node.body if test else node.orelse))
+        return any(self.statement(inner) for inner in (node.body if test else node.orelse))
 
     def assign(self, target: ast.expr, value: Any) -> None:
         if isinstance(target, ast.Name):
@@ -273,7 +276,7 @@ class _Body:
         if isinstance(node, ast.Attribute):
             return self.attribute(node)
         if isinstance(node, ast.List | ast.Tuple):
-            return [self.value(each) for each in node.elts]
+            return [self.value(element) for element in node.elts]
         if isinstance(node, ast.Dict):
             return {
                 str(self.value(key)): self.value(item)
@@ -297,10 +300,12 @@ class _Body:
 
     def call(self, node: ast.Call) -> Any:
         name = _dotted(node.func)
-        given = [self.value(each) for each in node.args if not isinstance(each, ast.Starred)]
-        named = {each.arg: self.value(each.value) for each in node.keywords if each.arg}
+        arguments = [
+            self.value(argument) for argument in node.args if not isinstance(argument, ast.Starred)
+        ]
+        named = {keyword.arg: self.value(keyword.value) for keyword in node.keywords if keyword.arg}
         function = self.file.functions.get(name)
-        free = function is not None and not given and not named and _is_free(function)
+        free = function is not None and not arguments and not named and _is_free(function)
         if free and self.depth < MOST_INLINED:
             built = self.file.built(name, self.depth + 1)
             self.unread += built.unread
@@ -309,16 +314,16 @@ class _Body:
                 return copy.deepcopy(built.tree)
         setter = self.file.setter(name)
         if setter is not None:
-            stated = dict(zip(setter.arguments, given, strict=False)) | named
-            tree, value = (stated.get(each) for each in setter.arguments)
-            if isinstance(tree, dict) and len(given) + len(named) == 2:
+            argument_values = dict(zip(setter.arguments, arguments, strict=False)) | named
+            tree, value = (argument_values.get(argument_name) for argument_name in setter.arguments)
+            if isinstance(tree, dict) and len(arguments) + len(named) == 2:
                 number = value if type(value) is int else Unread(_shown(node), node.lineno)
                 set_field(tree, setter.field.split("."), number)
                 return tree
         if name == "isinstance" and len(node.args) == 2:
             kind = _KINDS.get(_dotted(node.args[1]))
-            if kind is not None and not isinstance(given[0], Unread | dict):
-                return isinstance(given[0], kind)
+            if kind is not None and not isinstance(arguments[0], Unread | dict):
+                return isinstance(arguments[0], kind)
         if isinstance(node.func, ast.Attribute):
             holder = self.value(node.func.value)
             if isinstance(holder, str) and node.func.attr in ("lower", "upper", "strip"):
@@ -327,7 +332,7 @@ class _Body:
                 return holder
         last = name.rpartition(".")[2]
         base = self.file.begins.get(self.file.aliases.get(last, last), {}) if not function else {}
-        return {**copy.deepcopy(dict(base)), CALLED: name, GIVEN: given, **named}
+        return {**copy.deepcopy(dict(base)), CALLED: name, GIVEN: arguments, **named}
 
     def computed(self, node: ast.expr) -> Any:
         """Sums, signs and comparisons of numbers and texts."""
@@ -344,8 +349,8 @@ class _Body:
             sides = self.value(node.left), self.value(node.right)
             return self.sum(_SUMS[type(node.op)], *sides, unread)
         if isinstance(node, ast.BoolOp):
-            values = [self.value(each) for each in node.values]
-            if any(isinstance(each, Unread | dict) for each in values):
+            values = [self.value(operand) for operand in node.values]
+            if any(isinstance(operand, Unread | dict) for operand in values):
                 return unread
             return all(values) if isinstance(node.op, ast.And) else any(values)
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
@@ -398,18 +403,18 @@ def _origins(module: ast.Module) -> Iterator[tuple[str, str]]:
     for node in module.body:
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield from (
-                (each.asname or each.name, f"{node.module}.{each.name}") for each in node.names
+                (alias.asname or alias.name, f"{node.module}.{alias.name}") for alias in node.names
             )
         elif isinstance(node, ast.Import):
-            for each in node.names:
-                first = each.name.partition(".")[0]
-                yield (each.asname, each.name) if each.asname else (first, first)
+            for alias in node.names:
+                first = alias.name.partition(".")[0]
+                yield (alias.asname, alias.name) if alias.asname else (first, first)
 
 
 def _at_top(module: ast.Module) -> list[ast.stmt]:
     """Statements of a file, and those of ``if __name__ == "__main__"``."""
-    tests = (each for each in module.body if isinstance(each, ast.If))
-    return [*module.body, *(inner for each in tests for inner in each.body)]
+    tests = (branch for branch in module.body if isinstance(branch, ast.If))
+    return [*module.body, *(inner for branch in tests for inner in branch.body)]
 
 
 def _started(node: ast.AST) -> ast.expr | None:
@@ -417,7 +422,7 @@ def _started(node: ast.AST) -> ast.expr | None:
     call = node.value if isinstance(node, ast.Expr) else None
     if not isinstance(call, ast.Call) or _dotted(call.func).rpartition(".")[2] not in STARTS:
         return None
-    named = [each.value for each in call.keywords if each.arg in ("config", "cfg")]
+    named = [keyword.value for keyword in call.keywords if keyword.arg in ("config", "cfg")]
     return next(iter([*call.args, *named]), None)
 
 

@@ -56,7 +56,7 @@ def read_request_log(path: Path) -> RequestLog | None:
     if re.search(r"^(vllm|sglang):", text, re.MULTILINE):
         return _metrics(text, path)
     documents = _documents(text)
-    if any(isinstance(each, Mapping) and "resourceSpans" in each for each in documents):
+    if any(isinstance(document, Mapping) and "resourceSpans" in document for document in documents):
         return _spans(documents, path)
     rows = documents[0] if len(documents) == 1 and isinstance(documents[0], list) else documents
     if rows and is_agent_trace(rows[0]):
@@ -71,13 +71,13 @@ def _folder(path: Path) -> RequestLog:
     if not files:
         raise SilicastError("holds no .json file", kind="io", file=str(path))
     rows = list[Any]()
-    for each in files:
-        documents = _documents(read_text(each, MOST_BYTES, "a trace"))
+    for file in files:
+        documents = _documents(read_text(file, MOST_BYTES, "a trace"))
         if not documents or not all(map(is_agent_trace, documents)):
             raise SilicastError(
                 "expected a trace of an agent: a JSON table with requests and block_size",
                 kind="io",
-                file=str(each),
+                file=str(file),
                 hint="mend the file, or take it out of the folder",
             )
         rows += documents
@@ -100,7 +100,9 @@ def _spans(documents: Sequence[Any], path: Path) -> RequestLog:
     requests = []
     for span in _each_span(documents, path):
         attributes = _tables(span, "attributes", path)
-        values = {str(each.get("key")): _value(each.get("value")) for each in attributes}
+        values = {
+            str(attribute.get("key")): _value(attribute.get("value")) for attribute in attributes
+        }
         counts = [_first(values, names) for names in (INPUTS, OUTPUTS)]
         if any(count is None for count in counts):
             continue
@@ -137,7 +139,7 @@ def _tables(table: Any, field: str, path: Path) -> list[Mapping[str, Any]]:
     listed = table.get(field) if isinstance(table, Mapping) else table
     if listed is None and isinstance(table, Mapping):
         return []
-    if not isinstance(listed, list) or not all(isinstance(each, Mapping) for each in listed):
+    if not isinstance(listed, list) or not all(isinstance(row, Mapping) for row in listed):
         raise SilicastError("expected a list of tables", kind="io", file=str(path), field=field)
     return listed
 
@@ -152,7 +154,7 @@ def _first(values: Mapping[str, Any], names: Sequence[str]) -> Any:
 
 
 def _in_order(requests: Sequence[LoggedRequest]) -> tuple[LoggedRequest, ...]:
-    return tuple(sorted(requests, key=lambda each: each.start_ns or 0))
+    return tuple(sorted(requests, key=lambda request: request.start_ns or 0))
 
 
 def _conversations(rows: Sequence[Any], path: Path) -> RequestLog:
@@ -195,7 +197,7 @@ def _metrics(text: str, path: Path) -> RequestLog:
             values[name] = values.get(name, 0.0) + value
     inputs, outputs = (_lengths(counts, names, path) for names in HISTOGRAMS.values())
     if not inputs or not outputs:
-        names = " and ".join(each[0] for each in HISTOGRAMS.values())
+        names = " and ".join(histogram[0] for histogram in HISTOGRAMS.values())
         raise SilicastError(
             f"no request is counted in {names}",
             kind="io",
@@ -258,11 +260,11 @@ def _lengths(
             hint="is the text whole, and of one scrape?",
         )
     scale = max(max(totals, default=0.0) / MOST_COUNTED, 1.0)
-    result: list[int] = []
+    lengths: list[int] = []
     low, before = 0.0, 0
     for edge in edges:
         count = round(table[edge] / scale) - before
         high = low if edge == float("inf") else edge
-        result += [max(round(low + (high - low) * (i + 0.5) / count), 1) for i in range(count)]
+        lengths += [max(round(low + (high - low) * (i + 0.5) / count), 1) for i in range(count)]
         low, before = high, before + count
-    return result
+    return lengths

@@ -130,41 +130,41 @@ class Branches:
         Args:
             plain: a token's bare word, "" = it has none.
         """
-        current = list(tokens)
+        remaining = list(tokens)
         self._skips = False
-        if self._frames and self._frames[-1].kind == "case" and plain(current[0]) != "esac":
-            current = self._of_case(joined, current)
-        while current:
-            head = plain(current[0])
+        if self._frames and self._frames[-1].kind == "case" and plain(remaining[0]) != "esac":
+            remaining = self._of_case(joined, remaining)
+        while remaining:
+            head = plain(remaining[0])
             if head in ("fi", "esac", "done"):
                 if self._frames:
                     self._frames.pop()
-                current = current[1:]
+                remaining = remaining[1:]
             elif head == "if":
                 self._open(_Frame("if", runs=False, asks=True))
-                current, joined = current[1:], ""
+                remaining, joined = remaining[1:], ""
             elif head in ("elif", "else", "then") and self._frames:
                 self._divide(head)
-                current, joined = current[1:], ""
+                remaining, joined = remaining[1:], ""
             elif head == "do":
-                current = current[1:]
+                remaining = remaining[1:]
             else:
                 break
-        if not current:
+        if not remaining:
             return []
-        head = plain(current[0])
+        head = plain(remaining[0])
         if head == "case":
-            self._case(current, plain)
+            self._case(remaining, plain)
             return []
         if head in ("for", "while", "until"):
             texts = "".join(
-                part.text for token in current if isinstance(token, tuple) for part in token
+                part.text for token in remaining if isinstance(token, tuple) for part in token
             )
             runs = not any(word in texts for word in _GIVEN)
-            name = plain(current[1]) if head == "for" and len(current) > 1 else ""
+            name = plain(remaining[1]) if head == "for" and len(remaining) > 1 else ""
             self._open(_Frame("loop", runs=runs, name=name))
-            return current if head == "for" else []
-        return self._chained(joined, current, plain)
+            return remaining if head == "for" else []
+        return self._chained(joined, remaining, plain)
 
     def _divide(self, head: str) -> None:
         frame = self._frames[-1]

@@ -165,8 +165,8 @@ def given_in(words: Sequence[str], known: Mapping[str, Any]) -> dict[str, Any]:
     if _names(words, _REMOTE) or not (in_container or _names(words, ("env",))):
         return {}
     named = [name for flag, name in pairwise(words) if in_container and flag in ("-e", "--env")]
-    given = {match[1]: match[2] for word in words if (match := _GIVEN.fullmatch(word))}
-    return {**given, **{name: known[name] for name in named if name in known}}
+    assignments = {match[1]: match[2] for word in words if (match := _GIVEN.fullmatch(word))}
+    return {**assignments, **{name: known[name] for name in named if name in known}}
 
 
 def remote_in(words: list[str]) -> list[str]:
@@ -236,7 +236,7 @@ def script_in(words: Sequence[str]) -> str:
             return wrapped[0].partition("=")[2]
     for position, word in enumerate(words[:-1]):
         if re.fullmatch(r"-\w*c", word) and _SHELLS & {
-            each.rpartition("/")[2] for each in words[:position]
+            word.rpartition("/")[2] for word in words[:position]
         }:
             return words[position + 1]
     return words[-1] if _names(words[:-1], _REMOTE) and len(words[-1].split()) > 1 else ""
@@ -262,10 +262,10 @@ def reads_script(words: Sequence[str]) -> bool:
         return program in _SHELLS and _takes_input(words)
     if _reads_remotely(words[_remote_at(words) :]):
         return True
-    known = [word for word in words if not word.startswith("$")]  # were they options of ssh
-    host, *behind = known[_operand_at(known, _REMOTE["ssh"]) :] or [""]
+    plain_words = [word for word in words if not word.startswith("$")]  # were they options of ssh
+    host, *behind = plain_words[_operand_at(plain_words, _REMOTE["ssh"]) :] or [""]
     is_plain = not re.search(r"\s", host) and not (behind and behind[0].startswith("-"))
-    return bool(host) and len(known) < len(words) and is_plain and _reads_remotely(behind)
+    return bool(host) and len(plain_words) < len(words) and is_plain and _reads_remotely(behind)
 
 
 def _takes_input(shell: Sequence[str]) -> bool:

@@ -81,8 +81,8 @@ def _rows(columns: Mapping[str, I64 | F64]) -> Iterator[list[list[Any]]]:
     """Rows of Python values, some at a time; None = no value. Times to the nanosecond."""
     count = len(next(iter(columns.values())))
     for first in range(0, count, ROWS):
-        each = [_values(values[first : first + ROWS]) for values in columns.values()]
-        yield [list(row) for row in zip(*each, strict=True)]
+        chunk = [_values(values[first : first + ROWS]) for values in columns.values()]
+        yield [list(row) for row in zip(*chunk, strict=True)]
 
 
 def _values(values: I64 | F64) -> list[Any]:

@@ -302,10 +302,10 @@ class _Parquet(FileTable):
 
     def rows(self, columns: Sequence[str]) -> Iterator[tuple[int, Cells | None]]:
         number = 0
-        current = [name for name in columns if name in self.columns]
+        present = [name for name in columns if name in self.columns]
         try:
             with self._arrow.parquet.ParquetFile(self.path) as table:
-                for batch in table.iter_batches(_PARQUET_ROWS, columns=current):
+                for batch in table.iter_batches(_PARQUET_ROWS, columns=present):
                     for row in zip(*(self._column(batch, name) for name in columns), strict=True):
                         number += 1
                         yield number, row

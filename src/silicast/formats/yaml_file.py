@@ -207,13 +207,13 @@ class _TreeBuilder:
     def set(self, table: dict[str, Any], key: str, value: Any) -> None:
         """A field of a table; tables that are merged into it give way to its own fields."""
         merged = value if isinstance(value, list) else [value]
-        if key != MERGE or not all(isinstance(each, dict) for each in merged):
+        if key != MERGE or not all(isinstance(mapping, dict) for mapping in merged):
             table[key] = value
             return
-        for each in merged:
-            self.entries += len(each)
+        for mapping in merged:
+            self.entries += len(mapping)
             self.check_size(len(self.open))
-            for name, inner in each.items():
+            for name, inner in mapping.items():
                 table.setdefault(name, inner)
 
     def check_size(self, depth: int) -> None:

@@ -38,9 +38,9 @@ def find_device(name: str) -> Device:
         return _catalog_device(names.get(name), names.canonical(name))
     if (design := _provided(name)) is not None:
         return design
-    current = device_index()  # files that the index does not hold: a user's own, or a new one
-    if name in current:
-        return current.get(name)
+    index = device_index()  # files that the index does not hold: a user's own, or a new one
+    if name in index:
+        return index.get(name)
     if (sized := _with_memory(name)) is not None:
         return sized
     names.canonical(name)  # raises, with the nearest names
@@ -60,18 +60,18 @@ def _with_memory(name: str) -> Device | None:
     match, names = _MEMORY.fullmatch(name.strip()), device_names()
     if match is None or match[1] not in names or names.get(match[1]).missing:
         return None
-    known = names.canonical(match[1])
-    sizes = read_device_file(DEVICES / names.get(known).file)["memory"]["dram"].get("sizes_gb", {})
+    base = names.canonical(match[1])
+    sizes = read_device_file(DEVICES / names.get(base).file)["memory"]["dram"].get("sizes_gb", {})
     if not sizes:
         return None
     if match[2] not in sizes:
         raise SilicastError(
-            f"{known} is not sold with {match[2]} GB",
+            f"{base} is not sold with {match[2]} GB",
             field="device",
-            hint=f"{', '.join(sizes)} GB are known; a table with base = {known!r} states another",
+            hint=f"{', '.join(sizes)} GB are known; a table with base = {base!r} states another",
         )
     memory = {"dram": {"capacity_gb": sizes[match[2]]}}
-    return device_from({"base": known, "name": f"{known} {match[2]}GB", "memory": memory})
+    return device_from({"base": base, "name": f"{base} {match[2]}GB", "memory": memory})
 
 
 _MEMORY = re.compile(r"(.+?)[\s,(-]*(\d{1,4})\s*(?:GB|GiB|G)\)?", re.IGNORECASE)
@@ -89,8 +89,8 @@ def architecture_of(name: str) -> str:
     'hopper'
     """
     names = device_names()
-    stated = names.get(name).architecture if name in names else ""
-    return stated or find_device(name).architecture
+    architecture = names.get(name).architecture if name in names else ""
+    return architecture or find_device(name).architecture
 
 
 def device_of(value: str | Mapping[str, Any]) -> Device:
@@ -122,15 +122,15 @@ def device_from(data: Mapping[str, Any], *, file: str = "") -> Device:
     from silicast.hardware.variant import unchanged, unless_changed
 
     names, base = device_names(), str(data.get("base", ""))
-    stated = _described(completed, file)
+    described = _described(completed, file)
     if base in names:
         board = find_device(base)
-        if unchanged(stated, board):
+        if unchanged(described, board):
             return board
-        stated = replace(stated, base=names.canonical(base))
-    if stated.name not in names or names.get(stated.name).missing:
-        return stated
-    return unless_changed(stated, _load_once(names.get(stated.name).file))
+        described = replace(described, base=names.canonical(base))
+    if described.name not in names or names.get(described.name).missing:
+        return described
+    return unless_changed(described, _load_once(names.get(described.name).file))
 
 
 def _described(data: Mapping[str, Any], file: str) -> Device:
@@ -228,16 +228,16 @@ def device_index() -> NameIndex[Device]:
         names = dict.fromkeys(normalise(name) for name in (device.name, *device.aliases))
         for key in names:
             if key in claimed:
-                other, where = claimed[key]
+                first_name, where = claimed[key]
                 raise SilicastError(
-                    f"{key!r} is a name of {other} too, in {where}",
+                    f"{key!r} is a name of {first_name} too, in {where}",
                     field="name" if key == normalise(device.name) else "aliases",
                     file=str(path),
                     hint='give each name to one device; `base = "..."` describes a changed one',
                 )
             claimed[key] = device.name, path
         table[device.name] = device
-    return NameIndex("device", {name: (each, each.aliases) for name, each in table.items()})
+    return NameIndex("device", {name: (entry, entry.aliases) for name, entry in table.items()})
 
 
 @cache
@@ -245,7 +245,7 @@ def _own_names() -> frozenset[str]:
     """Names and aliases in the user's own folder: they go through the index of all files, which
     says where one of them belongs to a device of the package. A file that cannot be read has none.
     """
-    items: list[Any] = []
+    own_names: list[Any] = []
     for path in device_files():
         if path.parent == DEVICES:
             continue
@@ -254,8 +254,8 @@ def _own_names() -> frozenset[str]:
         except SilicastError:
             continue
         aliases = table.get("aliases")
-        items += [table.get("name"), *(aliases if isinstance(aliases, list) else [])]
-    return frozenset(normalise(name) for name in items if isinstance(name, str))
+        own_names += [table.get("name"), *(aliases if isinstance(aliases, list) else [])]
+    return frozenset(normalise(name) for name in own_names if isinstance(name, str))
 
 
 @cache
@@ -266,8 +266,8 @@ def _provided(name: str) -> Device | None:
 
 
 def _provided_file(name: str) -> Path | None:
-    for known, (_, path) in provided_files().items():
-        if normalise(known) == normalise(name):
+    for provided_name, (_, path) in provided_files().items():
+        if normalise(provided_name) == normalise(name):
             return Path(path)
     return None
 

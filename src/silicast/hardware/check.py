@@ -87,16 +87,16 @@ def _table(device: Device | Path | str | Mapping[str, Any]) -> DeviceFile:
 
 
 def _sources(table: DeviceFile) -> Iterator[DeviceFault]:
-    known = {
+    fields = {
         f"links.{n}.{field}" for n in table.links for field in DeviceLinkTable.__struct_fields__
     }
     for path, value in numbers_of(table):
         plain = plain_path(path)
-        known.update(_prefixes(plain))
+        fields.update(_prefixes(plain))
         if not source_of(table.sources, path):
             yield DeviceFault(path, f'a source: "{plain}" in [sources]', f"none for {value:g}")
     for key, source in table.sources.items():
-        if plain_path(key) not in known:
+        if plain_path(key) not in fields:
             yield DeviceFault(
                 f"sources.{key}", "the path of a number in this file", "no such number"
             )
@@ -106,9 +106,11 @@ def _sources(table: DeviceFile) -> Iterator[DeviceFault]:
 
 def _stand_ins(table: DeviceFile) -> Iterator[DeviceFault]:
     """Whether every entry of ``unknown`` is the path of a number in the file."""
-    known = {prefix for path, _ in numbers_of(table) for prefix in _prefixes(plain_path(path))}
+    stated_paths = {
+        prefix for path, _ in numbers_of(table) for prefix in _prefixes(plain_path(path))
+    }
     for index, path in enumerate(table.unknown):
-        if plain_path(path) not in known:
+        if plain_path(path) not in stated_paths:
             yield DeviceFault(f"unknown[{index}]", "the path of a number in this file", repr(path))
 
 
@@ -130,21 +132,21 @@ def _prefixes(path: str) -> Iterator[str]:
 
 def _names(table: DeviceFile) -> Iterator[DeviceFault]:
     catalog = device_names()
-    current: dict[str, str] = {normalise(table.name): table.name}
+    name_by_key: dict[str, str] = {normalise(table.name): table.name}
     for index, alias in enumerate(table.aliases):
         field, key = f"aliases[{index}]", normalise(alias)
         if not key:
             yield DeviceFault(field, "a name", repr(alias))
-        elif key in current:
+        elif key in name_by_key:
             yield DeviceFault(
-                field, "a name that differs in letters or digits", f"{current[key]!r} again"
+                field, "a name that differs in letters or digits", f"{name_by_key[key]!r} again"
             )
-        current[key] = alias
-    for key, alias in current.items():
+        name_by_key[key] = alias
+    for key, alias in name_by_key.items():
         if key and key in catalog and catalog.canonical(key) != table.name:
-            other = catalog.canonical(key)
+            device_name = catalog.canonical(key)
             yield DeviceFault(
-                "aliases", "names of no other device", f"{alias!r}, a name of {other}"
+                "aliases", "names of no other device", f"{alias!r}, a name of {device_name}"
             )
 
 

@@ -127,9 +127,9 @@ class Network:
         >>> Network("efa-v2", 50e9).link.name, Network("mine", 50e9).link.name
         ('efa', 'network')
         """
-        known = networks()
-        kind = known.get(self.name).kind if self.name in known else self.name
-        kinds = {known.get(name).kind for name in known.names}
+        network_index = networks()
+        kind = network_index.get(self.name).kind if self.name in network_index else self.name
+        kinds = {network_index.get(name).kind for name in network_index.names}
         value = self.kind or (kind if kind in kinds else "")
         return Link(value or NETWORK, self.bandwidth_bytes_per_s)
 
@@ -294,8 +294,8 @@ def cluster_of(
             hint="3 for uplinks that carry a third of what enters",
         )
     per_node = gpus_per_node or entry.gpus_per_node
-    stated = intra_node if intra_node is not None else entry.intra_node if system else None
-    link = _link(device, stated, entry, per_node)
+    intra_link = intra_node if intra_node is not None else entry.intra_node if system else None
+    link = _link(device, intra_link, entry, per_node)
     domain = _domain(link, per_node, entry)
     network = _network(inter_node if inter_node is not None else entry.inter_node)
     above = inter_pod if inter_pod is not None else entry.inter_pod or None
@@ -323,8 +323,8 @@ def _system(device: Device, wanted: str) -> tuple[str, SystemEntry, tuple[str, .
             name = index.canonical(named)
         except SilicastError as error:
             field = "cluster.topology" if wanted else "device.usual_system"
-            known = f"known are {', '.join(index.names)}"
-            raise unknown_name(error.message, field, known) from None
+            hint = f"known are {', '.join(index.names)}"
+            raise unknown_name(error.message, field, hint) from None
         return name, index.get(name), ()
     usual = usual_system(device.name)
     if usual is not None:
@@ -375,11 +375,11 @@ def described_link(device: Device, kind: str, bytes_per_s: float, *, switched: b
     >>> described_link(find_device("L40S"), "mesh", 5e10, switched=True).mesh
     True
     """
-    current = device.links.get(kind)
-    if current is None:
+    own_link = device.links.get(kind)
+    if own_link is None:
         link = Link(kind, bytes_per_s, switched=switched)
         return meshed(link) if normalise(kind) in _MESHES else link
-    link = replace(current, bandwidth_bytes_per_s=bytes_per_s)
+    link = replace(own_link, bandwidth_bytes_per_s=bytes_per_s)
     return link if switched else replace(link, switched=False, multicast=False)
 
 
@@ -419,7 +419,7 @@ def _network(wanted: str | Network, field: str = "cluster.inter_node") -> Networ
     try:
         name = index.canonical(wanted)
     except SilicastError as error:
-        known = f"known are {', '.join(index.names)}; or describe the network as a table"
-        raise unknown_name(error.message, field, known) from None
+        hint = f"known are {', '.join(index.names)}; or describe the network as a table"
+        raise unknown_name(error.message, field, hint) from None
     entry = index.get(name)
     return Network(name, entry.bandwidth_gb_per_s * 1e9, entry.latency_us * 1e-6, entry.kind)

@@ -61,15 +61,15 @@ def _clocks(table: DeviceFile) -> Iterator[Finding]:
 def _bus(table: DeviceFile) -> Iterator[Finding]:
     """Bandwidth against pins and their rate, where a file gives both."""
     for name, level in table.memory.items():
-        bits, rate, stated = level.bus_bits, level.data_rate_gbit_per_s, level.bandwidth_gb_per_s
-        if bits is None or rate is None or stated is None:
+        bits, rate, bandwidth = level.bus_bits, level.data_rate_gbit_per_s, level.bandwidth_gb_per_s
+        if bits is None or rate is None or bandwidth is None:
             continue
         wires = bits * rate / 8.0
-        if abs(stated - wires) > BUS_TOLERANCE * wires:
+        if abs(bandwidth - wires) > BUS_TOLERANCE * wires:
             yield (
                 f"memory.{name}.bandwidth_gb_per_s",
                 f"{wires:.5g} = {bits:g} bits x {rate:g} Gbit/s / 8",
-                f"{stated:g}",
+                f"{bandwidth:g}",
             )
 
 
@@ -115,9 +115,9 @@ def _memory(table: DeviceFile, device: Device) -> Iterator[Finding]:
 def _rates(table: DeviceFile, device: Device) -> Iterator[Finding]:
     """Half the bits gain so much and no more; a vector pipe has a lane for each product and sum."""
     for pipe in ("tensor", "fma"):
-        known = {d: device.rate_per_core(pipe, d) for d in BITS if device.rate_per_core(pipe, d)}
-        for wide, slow in known.items():
-            for narrow, fast in known.items():
+        rates = {d: device.rate_per_core(pipe, d) for d in BITS if device.rate_per_core(pipe, d)}
+        for wide, slow in rates.items():
+            for narrow, fast in rates.items():
                 halved = BITS[wide] / BITS[narrow]
                 if 1.0 < halved <= 2.0 and fast > HALVED_WIDTH * slow and _alike(wide, narrow):
                     yield (
@@ -157,12 +157,12 @@ def _power(table: DeviceFile, device: Device) -> Iterator[Finding]:
         where = f"on {device.cores} cores at {device.clocks.boost_hz * 1e-6:g} MHz"
         expected = f"at most {most:.3g} a clock {where} within {cap:g} W"
         yield pipe_path(table, pipe, dtype), expected, f"{rate:g}"
-    stated = device.dram.bandwidth_bytes_per_s
-    if stated > BYTES_PER_JOULE * cap:
+    bandwidth = device.dram.bandwidth_bytes_per_s
+    if bandwidth > BYTES_PER_JOULE * cap:
         yield (
             "memory.dram.bandwidth_gb_per_s",
             f"at most {BYTES_PER_JOULE * cap * 1e-9:g} within {cap:g} W",
-            f"{stated * 1e-9:g}",
+            f"{bandwidth * 1e-9:g}",
         )
 
 

@@ -395,13 +395,13 @@ class Device:
 
         "nvlink", "xgmi", "ici", "neuronlink" or what else the device file has besides PCIe.
         """
-        current = [link for name, link in self.links.items() if name not in OPTIONAL_LINKS]
-        return current[0] if current else None
+        links = [link for name, link in self.links.items() if name not in OPTIONAL_LINKS]
+        return links[0] if links else None
 
     def rate_per_core(self, pipe: str, dtype: str) -> float:
         """Operations per clock and core of ``pipe`` in ``dtype``; 0 where it has no such mode."""
-        result = self.core.pipes.get(pipe)
-        return result.rate.get(dtype, 0.0) if result else 0.0
+        core_pipe = self.core.pipes.get(pipe)
+        return core_pipe.rate.get(dtype, 0.0) if core_pipe else 0.0
 
     def peak_per_s(self, pipe: str, dtype: str) -> float:
         """Operations per second of the whole device at the boost clock."""
@@ -460,9 +460,9 @@ class Device:
             if self.rate_per_core(pipe, dtype) > 0.0:
                 return pipe
         pipes = [self.core.pipes[name] for name in self.matrix_pipes if name in self.core.pipes]
-        known = sorted({d for pipe in pipes or self.core.pipes.values() for d in pipe.rate})
+        formats = sorted({d for pipe in pipes or self.core.pipes.values() for d in pipe.rate})
         raise unsupported(
             f"{self.name} has no {dtype} matrix arithmetic",
             "dtype",
-            f"it computes in {', '.join(known)}",
+            f"it computes in {', '.join(formats)}",
         )

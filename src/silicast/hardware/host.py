@@ -71,19 +71,19 @@ def host_of(cpu: str = "reference", factor: float | None = None) -> Host:
     >>> host_of("my own server", 1.25)
     Host(cpu='my own server', factor=1.25, memory_gb=0.0, memory_gb_per_s=0.0, link_gb_per_s=0.0)
     """
-    known = hosts()
-    if cpu in known:
-        entry = known.get(cpu)
-        current = entry.factor if factor is None else factor
-        return Host(known.canonical(cpu), current, entry.memory_gb, entry.memory_gb_per_s)
+    index = hosts()
+    if cpu in index:
+        entry = index.get(cpu)
+        host_factor = entry.factor if factor is None else factor
+        return Host(index.canonical(cpu), host_factor, entry.memory_gb, entry.memory_gb_per_s)
     return Host(cpu, 1.0 if factor is None else factor)
 
 
 def host_of_system(system: str) -> Host:
     """The usual host of a system of the catalog; the reference host if none is listed."""
-    known = hosts()
-    for name in known.names:
-        entry = known.get(name)
+    index = hosts()
+    for name in index.names:
+        entry = index.get(name)
         if system in entry.default_for:
             return Host(name, entry.factor, entry.memory_gb, entry.memory_gb_per_s)
     return Host()

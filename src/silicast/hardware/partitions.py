@@ -100,11 +100,11 @@ def profiles_of(device: Device) -> Sequence[Profile]:
     for board in sharing().boards.values():
         if device.name in board.devices:
             return board.parts
-    known = sorted(name for board in sharing().boards.values() for name in board.devices)
+    board_names = sorted(name for board in sharing().boards.values() for name in board.devices)
     raise unsupported(
         f"no hardware partitions of {device.name} are known",
         "colocation.mode",
-        f"time_slice or mps; known: {', '.join(known)}",
+        f"time_slice or mps; known: {', '.join(board_names)}",
     )
 
 
@@ -118,18 +118,21 @@ def chosen_profiles(device: Device, shares: Sequence[float]) -> list[Profile]:
     >>> [each.name for each in chosen_profiles(find_device("H100"), [3 / 7, 4 / 7])]
     ['3g.40gb', '4g.40gb']
     """
-    known = profiles_of(device)
+    available = profiles_of(device)
     profiles = [
-        min(known, key=lambda one: (abs(one.compute - share * COMPUTE_SLICES), one.memory))
+        min(available, key=lambda part: (abs(part.compute - share * COMPUTE_SLICES), part.memory))
         for share in shares
     ]
-    compute, memory = sum(one.compute for one in profiles), sum(one.memory for one in profiles)
+    compute, memory = (
+        sum(part.compute for part in profiles),
+        sum(part.memory for part in profiles),
+    )
     if compute > COMPUTE_SLICES or memory > MEMORY_SLICES:
         raise SilicastError(
-            f"{' + '.join(one.name for one in profiles)} take {compute} of {COMPUTE_SLICES} slices "
-            f"of computing and {memory} of {MEMORY_SLICES} of memory",
+            f"{' + '.join(part.name for part in profiles)} take {compute} of {COMPUTE_SLICES} "
+            f"slices of computing and {memory} of {MEMORY_SLICES} of memory",
             field="colocation.shares",
-            hint=f"parts of {device.name}: {', '.join(one.name for one in known)}",
+            hint=f"parts of {device.name}: {', '.join(part.name for part in available)}",
         )
     return profiles
 

@@ -53,10 +53,10 @@ def listed(indices: Sequence[str]) -> str:
     >>> listed(["NVIDIA >= 8.0", "AMD", "cpu"])
     'NVIDIA (compute capability 8.0 on), AMD, CPUs'
     """
-    items = []
+    names = []
     for position in indices:
         name, _, least = (part.strip() for part in position.partition(LEAST))
         capability = f" (compute capability {least} on)" if least else ""
-        items.append("CPUs" if normalise(name) == CPU else f"{name}{capability}")
-    more = len(items) - MOST_LISTED
-    return ", ".join(items) if more < 2 else f"{', '.join(items[:MOST_LISTED])} and {more} others"
+        names.append("CPUs" if normalise(name) == CPU else f"{name}{capability}")
+    more = len(names) - MOST_LISTED
+    return ", ".join(names) if more < 2 else f"{', '.join(names[:MOST_LISTED])} and {more} others"

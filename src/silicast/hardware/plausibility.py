@@ -204,14 +204,14 @@ def _memory(path: str, name: str, level: MemoryTable) -> Iterator[DeviceFault]:
         ("capacity_mib", level.capacity_mib, 1048576e-9),
         ("capacity_gb", level.capacity_gb, 1.0),
     )
-    given = {unit: value * in_gb for unit, value, in_gb in units if value is not None}
-    if len(given) != 1:
+    gb_by_unit = {unit: value * in_gb for unit, value, in_gb in units if value is not None}
+    if len(gb_by_unit) != 1:
         yield DeviceFault(
             f"{path}.capacity_gb",
             "one of capacity_kib, capacity_mib, capacity_gb",
-            " and ".join(given) or "nothing",
+            " and ".join(gb_by_unit) or "nothing",
         )
-    for unit, in_gb in given.items():
+    for unit, in_gb in gb_by_unit.items():
         low, high = CAPACITY_GB.get(name, ANY_CAPACITY_GB)
         if not low <= in_gb <= high:
             yield DeviceFault(f"{path}.{unit}", f"{low:g} to {high:g} GB", f"{in_gb:g} GB")
@@ -255,15 +255,17 @@ def _capability(table: DeviceFile) -> Iterator[DeviceFault]:
     compute_capability = table.compute_capability
     if table.vendor.casefold() != "nvidia" or not compute_capability:
         return
-    expected = CAPABILITIES.get(table.architecture)
-    if expected is not None and compute_capability not in expected:
-        one = " or ".join(expected)
+    capabilities = CAPABILITIES.get(table.architecture)
+    if capabilities is not None and compute_capability not in capabilities:
+        capability_text = " or ".join(capabilities)
         yield DeviceFault(
-            "compute_capability", f"{one} for {table.architecture}", repr(compute_capability)
+            "compute_capability",
+            f"{capability_text} for {table.architecture}",
+            repr(compute_capability),
         )
-    if expected is None:
-        for architecture, known in CAPABILITIES.items():
-            if compute_capability in known:
+    if capabilities is None:
+        for architecture, listed in CAPABILITIES.items():
+            if compute_capability in listed:
                 yield DeviceFault(
                     "architecture",
                     f"{architecture!r} for compute capability {compute_capability}",
@@ -293,15 +295,15 @@ def _rates(device: Device) -> Iterator[DeviceFault]:
     """Narrower formats are never slower on the same pipe, and the whole is of this world."""
     path = "compute" + ".children[0]" * _depth(device) + ".pipes"
     for pipe in ("tensor", "fma"):
-        known = {d: device.rate_per_core(pipe, d) for d in BITS if device.rate_per_core(pipe, d)}
+        rates = {d: device.rate_per_core(pipe, d) for d in BITS if device.rate_per_core(pipe, d)}
         for wide, narrow in (("tf32", "bf16"), ("bf16", "fp8"), ("fp16", "fp8"), ("fp8", "nvfp4")):
-            if pipe == "tensor" and known.get(narrow, math.inf) < known.get(wide, 0.0):
+            if pipe == "tensor" and rates.get(narrow, math.inf) < rates.get(wide, 0.0):
                 yield DeviceFault(
                     f"{path}.{pipe}.{narrow}",
-                    f"at least the rate of {wide}, {known[wide]:g}",
-                    f"{known[narrow]:g}",
+                    f"at least the rate of {wide}, {rates[wide]:g}",
+                    f"{rates[narrow]:g}",
                 )
-        for dtype, rate in known.items():
+        for dtype, rate in rates.items():
             tflops = rate * device.cores * device.clocks.boost_hz * 1e-12
             if not MATRIX_TFLOPS[0] <= tflops <= MATRIX_TFLOPS[1]:
                 yield DeviceFault(

@@ -38,10 +38,11 @@ def changed(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     merged["name"] = changes.get("name", f"{base['name']} (changed)")
     merged["aliases"] = changes.get("aliases", [])
     sources = dict(base.get("sources", {}))
-    stated = dict.fromkeys((plain_path(path) for path, _ in numbers_of(changes)), CHANGED)
-    sources.update(stated)
+    changed_paths = dict.fromkeys((plain_path(path) for path, _ in numbers_of(changes)), CHANGED)
+    sources.update(changed_paths)
     merged["unknown"] = changes.get(
-        "unknown", [path for path in base.get("unknown", []) if plain_path(path) not in stated]
+        "unknown",
+        [path for path in base.get("unknown", []) if plain_path(path) not in changed_paths],
     )
     for name in ("name", "aliases", "vendor", "architecture", "execution_model"):
         sources.pop(name, None)
@@ -64,10 +65,10 @@ def changed_design(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[
 def _clocked(base: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
     """The base with its memories on the chip as quick as they are at a changed boost clock."""
     built, clocks = base["clocks"]["boost_mhz"], changes.get("clocks")
-    stated = clocks.get("boost_mhz") if isinstance(clocks, Mapping) else None
-    if not isinstance(stated, int | float) or stated <= 0.0 or stated == built:
+    boost_mhz = clocks.get("boost_mhz") if isinstance(clocks, Mapping) else None
+    if not isinstance(boost_mhz, int | float) or boost_mhz <= 0.0 or boost_mhz == built:
         return base
-    rate, ratio = "bandwidth_gb_per_s", stated / built
+    rate, ratio = "bandwidth_gb_per_s", boost_mhz / built
     memory = {
         name: {**level, rate: level[rate] * ratio} if name != "dram" and rate in level else level
         for name, level in base["memory"].items()
@@ -76,23 +77,23 @@ def _clocked(base: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str
 
 
 def _merged(base: Mapping[str, Any], changes: Mapping[str, Any], path: str) -> dict[str, Any]:
-    result = dict(base)
+    merged = dict(base)
     replaced = {plain_path(name) for name in changes}
     for name in base:
         if name not in changes and plain_path(name) in replaced and name != plain_path(name):
-            del result[name]
+            del merged[name]
     for name, value in changes.items():
         old = base.get(name)
         if name == "sources" or old is None:
-            result[name] = value
+            merged[name] = value
         elif isinstance(old, Mapping):
-            result[name] = _merged(old, _table(value, f"{path}.{name}"), f"{path}.{name}")
+            merged[name] = _merged(old, _table(value, f"{path}.{name}"), f"{path}.{name}")
         elif name == "children" and isinstance(value, list) and value and old:
             first = _merged(old[0], _table(value[0], f"{path}.{name}[0]"), f"{path}.{name}[0]")
-            result[name] = [first, *value[1:]]
+            merged[name] = [first, *value[1:]]
         else:
-            result[name] = value
-    return result
+            merged[name] = value
+    return merged
 
 
 def _table(value: Any, path: str) -> Mapping[str, Any]:
@@ -153,9 +154,9 @@ def unchanged(stated: Device, board: Device) -> bool:
 
 def differences(stated: Device, board: Device) -> Iterator[str]:
     """Fields of a device file in which two devices differ, with both values."""
-    one, other = (_fields(each, board) for each in (stated, board))
-    for path in dict.fromkeys((*one, *other)):
-        a, b = one.get(path), other.get(path)
+    own_fields, board_fields = (_fields(device, board) for device in (stated, board))
+    for path in dict.fromkeys((*own_fields, *board_fields)):
+        a, b = own_fields.get(path), board_fields.get(path)
         if not _alike(a, b):
             yield f"{path} = {_shown(a)}, not {_shown(b)}"
 

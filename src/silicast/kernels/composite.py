@@ -105,8 +105,8 @@ class Composite(Implementation):
         parts = timed(run, device)
         shares: dict[str, F64] = dict.fromkeys((x.name for x in work.parts), batch.filled(0.0))
         for part in parts:
-            current = part.total_s * c.get(f"{part.name}.efficiency", 1.0) * c["efficiency"]
-            shares[part.name] = shares[part.name] + current
+            part_s = part.total_s * c.get(f"{part.name}.efficiency", 1.0) * c["efficiency"]
+            shares[part.name] = shares[part.name] + part_s
         time = _sum(shares.values()) + c["module_s"]
         time = xp.maximum(time, self.host_floor_s(batch, c))
         if batch.variant.launch == "stream":
@@ -245,8 +245,8 @@ def _demand(parts: Sequence[TimedPart]) -> Demand:
     pipes: dict[str, F64] = {}
     levels: dict[str, F64] = {}
     for part in parts:
-        for into, given in ((pipes, part.demand.pipe_work), (levels, part.demand.level_bytes)):
-            for name, amount in given.items():
+        for into, amounts in ((pipes, part.demand.pipe_work), (levels, part.demand.level_bytes)):
+            for name, amount in amounts.items():
                 work = amount * part.count
                 into[name] = into[name] + work if name in into else work
     return Demand(
@@ -312,12 +312,12 @@ def module_styles(module: str, variant: Variant, device: Device) -> tuple[str, .
     narrow = recipe if recipe in ("fp8_block", "nvfp4") else "bf16"
     phase = "generation" if is_decode(variant) else "context"
     library, early = module_style(f"{module}_module", variant, device)
-    items = [f"{module}_{phase}", f"{module}_{library}_{phase}"]
+    styles = [f"{module}_{phase}", f"{module}_{library}_{phase}"]
     style = f"{module}_{library}_{narrow}_{phase}"
     for suffix in ("", "_grace" if HOST_LINK in device.links else "", early):
         style += suffix
-        items.append(style)
-    return tuple(dict.fromkeys(items))
+        styles.append(style)
+    return tuple(dict.fromkeys(styles))
 
 
 def launching_s(c: Mapping[str, float], batch: I64, kv: I64, *, skips: bool = False) -> F64:

@@ -79,8 +79,8 @@ class Configuration:
 
     def number(self, name: str, default: int = 1) -> int:
         """A numeric value; ``default`` where the kind has none of that name."""
-        result = dict(self.values).get(name, default)
-        return result if isinstance(result, int) else default
+        value = dict(self.values).get(name, default)
+        return value if isinstance(value, int) else default
 
     def word(self, name: str) -> str:
         """A value that is a word, "" where the kind has none of that name."""
@@ -95,12 +95,12 @@ class Configuration:
     def label(self) -> str:
         table = dict(self.values)
         tile = "x".join(str(table[n]) for n in ("tile_m", "tile_n", "tile_k") if n in table)
-        remaining = [
+        details = [
             f"{setting.label} {table[name]}"
             for name, setting in kinds()[self.kind].values.items()
             if setting.label
         ]
-        return " ".join((self.kind, tile, *remaining))
+        return " ".join((self.kind, tile, *details))
 
 
 def read_configuration(table: Mapping[str, Any], field: str = "configuration") -> Configuration:
@@ -112,12 +112,14 @@ def read_configuration(table: Mapping[str, Any], field: str = "configuration") -
     >>> read_configuration({"tile_m": 32, "tile_n": 32, "tile_k": 64, "order": "nmk"}).kind
     'loops'
     """
-    given, known = dict(table), kinds()
-    kind = given.pop("kind", None) or _marked(given)
-    if kind not in known:
-        raise unknown_name(f"unknown kind {kind!r}", f"{field}.kind", f"one of {', '.join(known)}")
-    settings = known[kind].values
-    for name in given:
+    left, kinds_by_name = dict(table), kinds()
+    kind = left.pop("kind", None) or _marked(left)
+    if kind not in kinds_by_name:
+        raise unknown_name(
+            f"unknown kind {kind!r}", f"{field}.kind", f"one of {', '.join(kinds_by_name)}"
+        )
+    settings = kinds_by_name[kind].values
+    for name in left:
         if name not in settings:
             raise unknown_name(
                 f"{kind} configurations have no {name!r}",
@@ -125,17 +127,19 @@ def read_configuration(table: Mapping[str, Any], field: str = "configuration") -
                 f"they have {', '.join(settings)}",
             )
     values = tuple(
-        (name, _value(given.get(name, setting.default), setting, f"{field}.{name}"))
+        (name, _value(left.get(name, setting.default), setting, f"{field}.{name}"))
         for name, setting in settings.items()
     )
     return Configuration(kind, values)
 
 
-def _marked(given: Mapping[str, Any]) -> str:
+def _marked(settings: Mapping[str, Any]) -> str:
     """The kind that one of the values is the mark of; else the first."""
-    known = kinds()
-    marked = (name for name, kind in known.items() if any(mark in given for mark in kind.marks))
-    return next(marked, next(iter(known)))
+    kinds_by_name = kinds()
+    marked = (
+        name for name, kind in kinds_by_name.items() if any(mark in settings for mark in kind.marks)
+    )
+    return next(marked, next(iter(kinds_by_name)))
 
 
 def _value(value: object, setting: ConfigurationField, field: str) -> int | str:

@@ -81,7 +81,10 @@ class EngineKernels(Strict, frozen=True):
     def choice(self, family: str, recipe: str) -> Backend | None:
         """What a switch chose for a family that can run a checkpoint's recipe; None = nothing."""
         backends = self.chosen.get(family, ())
-        return next((each for each in backends if not each.formats or recipe in each.formats), None)
+        return next(
+            (backend for backend in backends if not backend.formats or recipe in backend.formats),
+            None,
+        )
 
     def library(self, family: str, architecture: str, recipe: str = "", maker: str = "") -> str:
         """The kernel library for a family on an architecture of a maker (a vendor of accelerators,
@@ -110,10 +113,10 @@ class EngineKernels(Strict, frozen=True):
 
     def holds(self, family: str, what: str, architecture: str = "") -> bool:
         """Whether the engine's call of a family does ``what`` too, on an architecture."""
-        current: Sequence[str] = self.calls_on.get(architecture, {}).get(family, ())
+        calls: Sequence[str] = self.calls_on.get(architecture, {}).get(family, ())
         if family in self.chosen:
-            current = [call for each in self.chosen[family] for call in each.calls]
-        return what in self.calls.get(family, ()) or what in current
+            calls = [call for choice in self.chosen[family] for call in choice.calls]
+        return what in self.calls.get(family, ()) or what in calls
 
     def named(self, families: Iterable[str]) -> Iterator[tuple[str, str, str, Iterable[str]]]:
         """Every name in the tables: (path below ``kernels``, what it names, name, known ones)."""
@@ -177,5 +180,5 @@ def kernels_of(library: str) -> EngineKernels:
     >>> kernels_of("cutlass").libraries
     {}
     """
-    known = library in entries("engines")
-    return content_of("engines", library, _Calls).kernels if known else _NONE
+    has_entry = library in entries("engines")
+    return content_of("engines", library, _Calls).kernels if has_entry else _NONE

@@ -169,8 +169,8 @@ class KernelTimes(Struct, frozen=True):
         for tier, weight in weights:
             if weight is not None:
                 tiers = [
-                    tier if each > 0.0 else other
-                    for each, other in zip(xp.tolist(weight), tiers, strict=True)
+                    tier if trust > 0.0 else rest_tier
+                    for trust, rest_tier in zip(xp.tolist(weight), tiers, strict=True)
                 ]
         return tiers
 
@@ -258,8 +258,8 @@ class Implementation(ABC):
     @final
     def analysed(self, batch: OpBatch, device: Device) -> Analysis:
         """What :meth:`times` follow from: the analysis at the device's clock."""
-        current, _ = with_format(device.in_state("boost"), batch.variant.dtype)
-        return in_blocks(batch, lambda block: self._analysed(block, current))
+        in_format, _ = with_format(device.in_state("boost"), batch.variant.dtype)
+        return in_blocks(batch, lambda block: self._analysed(block, in_format))
 
     @final
     def analysed_at(self, batch: OpBatch, devices: RowDevices) -> Analysis:
@@ -282,9 +282,9 @@ class Implementation(ABC):
         knows no better.
         """
         parts = list(devices.parts())
-        each = [self._analysed(batch.rows(rows), device) for device, rows in parts]
+        analyses = [self._analysed(batch.rows(rows), device) for device, rows in parts]
         index = np.argsort(np.concatenate([rows for _, rows in parts]))
-        ordered: Analysis = on_arrays(joined(each), lambda array: array[index])
+        ordered: Analysis = on_arrays(joined(analyses), lambda array: array[index])
         return structs.replace(ordered, choice=tuple)
 
     @final
@@ -315,8 +315,8 @@ class Implementation(ABC):
 
     def _analysed(self, batch: OpBatch, device: Device) -> Analysis:
         if batch.numbers and not self.takes_numbers:
-            one: Analysis = one_row(self.analyse(batch.arrays(), device))
-            return one
+            single: Analysis = one_row(self.analyse(batch.arrays(), device))
+            return single
         if batch.numbers or len(batch) <= self.rows_at_once:
             return self.analyse(batch, device)
         every: Analysis = joined([self.analyse(x, device) for x in cuts(batch, self.rows_at_once)])
@@ -404,9 +404,9 @@ def shared_of(model: Implementation, variant: Variant, device: Device) -> Varian
     device, remark = with_format(device.in_state("boost"), variant.dtype)
     recipe = RECIPES.get(variant.dtype)
     compute = recipe.compute if recipe else variant.dtype
-    known, unseen = model.is_measured(variant, device), SEEN
+    measured, unseen = model.is_measured(variant, device), SEEN
     if model.execution_model == "simt":
-        unseen = unseen_errors(model.measured_as(variant), variant.dtype, device, measured=known)
+        unseen = unseen_errors(model.measured_as(variant), variant.dtype, device, measured=measured)
     log_sd = {
         **unseen.shared(model.shared_log_sd(variant, device), model.family),
         **knowledge_errors(device, model.family, compute),
@@ -426,7 +426,7 @@ def shared_of(model: Implementation, variant: Variant, device: Device) -> Varian
         unseen=unseen,
         stand_ins=stand_ins(device),
         warnings=(*substitution, *stand_ins(device)),
-        measured=not (substitution or unknown_cap(device)) and known,
+        measured=not (substitution or unknown_cap(device)) and measured,
     )
 
 

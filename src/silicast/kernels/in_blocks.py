@@ -107,9 +107,9 @@ def on_arrays(value: Any, change: Callable[[NDArray[Any]], Any]) -> Any:
     if isinstance(value, np.ndarray):
         return change(value)
     if isinstance(value, Lazy):
-        return Lazy(lambda: {name: on_arrays(each, change) for name, each in value.items()})
+        return Lazy(lambda: {name: on_arrays(item, change) for name, item in value.items()})
     if isinstance(value, Mapping):
-        return {name: on_arrays(each, change) for name, each in value.items()}
+        return {name: on_arrays(item, change) for name, item in value.items()}
     if names := field_names(value):
         return type(value)(**{name: on_arrays(getattr(value, name), change) for name in names})
     return value
@@ -119,4 +119,4 @@ def field_names(value: Any) -> tuple[str, ...]:
     """Names of the fields of a record, none of other values."""
     if isinstance(value, Struct):
         return value.__struct_fields__
-    return tuple(each.name for each in fields(value)) if is_dataclass(value) else ()
+    return tuple(field.name for field in fields(value)) if is_dataclass(value) else ()

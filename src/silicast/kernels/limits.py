@@ -112,4 +112,4 @@ def also_bound_by(resource_s: Mapping[str, F64], time_s: F64, rows: int) -> list
         for row in np.flatnonzero(binds).tolist():
             if first[row] not in (name, leasts.get(name)):
                 also[row][name] = float((shares * adds)[row])
-    return [tuple(sorted(each.items(), key=lambda item: -item[1])) for each in also]
+    return [tuple(sorted(limits.items(), key=lambda item: -item[1])) for limits in also]

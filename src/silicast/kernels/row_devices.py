@@ -79,7 +79,7 @@ def _beside(values: Sequence[Any], row: I64) -> Any:
         if first.ndim == 2 and first.shape[1] == 1:
             return np.concatenate(values, axis=1)[:, row]
     elif isinstance(first, tuple):
-        return tuple(_beside(each, row) for each in zip(*values, strict=True))
+        return tuple(_beside(items, row) for items in zip(*values, strict=True))
     elif isinstance(first, Mapping):
         return {name: _beside([value[name] for value in values], row) for name in first}
     elif names := field_names(first):

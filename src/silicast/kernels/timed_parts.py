@@ -102,10 +102,10 @@ def timed(parts: Sequence[PartBatch], device: Device) -> list[TimedPart]:
             if isinstance(model, Streamed):
                 products = xp.full_like(times.estimate_s, 0.0)
             columns = (times.estimate_s, products, times.analysis.demand)
-            each = (
+            columns_of_part = (
                 [columns] if len(positions) == 1 else _of_each(columns, len(positions), ops.numbers)
             )
-            for index, mine in zip(positions, each, strict=True):
+            for index, mine in zip(positions, columns_of_part, strict=True):
                 table[index] = _part(parts[index], ops, mine, times.warnings)
     return [table[index] for index in range(len(parts))]
 
@@ -142,7 +142,7 @@ def _joined(batches: Sequence[OpBatch]) -> OpBatch:
         return first
     columns = {name: [batch.dims[name] for batch in batches] for name in first.dims}
     join = np.array if first.numbers else np.concatenate
-    return OpBatch(first.family, first.variant, {n: join(each) for n, each in columns.items()})
+    return OpBatch(first.family, first.variant, {n: join(column) for n, column in columns.items()})
 
 
 _Columns = tuple[F64, F64, Demand]

@@ -105,8 +105,10 @@ class Artefact:
         self._trees: dict[str, Forest] = {}
         self._others: dict[str, Trees] = {}
         self._ranges: dict[str, NDArray[np.int64]] = {}
-        self._names = {one.key: tuple(one.features) for one in card.trained}
-        self._found = {(one.architecture, x): one for one in card.trained for x in one.dtypes}
+        self._names = {entry.key: tuple(entry.features) for entry in card.trained}
+        self._found = {
+            (entry.architecture, x): entry for entry in card.trained for x in entry.dtypes
+        }
 
     def find(self, architecture: str, dtype: str) -> Trained | None:
         """The correction for a format on an architecture, or None."""
@@ -171,9 +173,9 @@ def parts_of(whole: Trees, counts: Sequence[int]) -> tuple[Trees, ...]:
     """Sums of so many trees each, one after the other."""
     parts, at = [], 0
     for count in counts:
-        some = slice(at, at + count)
+        span = slice(at, at + count)
         parts.append(
-            Trees(whole.bins, whole.features[some], whole.thresholds[some], whole.leaves[some])
+            Trees(whole.bins, whole.features[span], whole.thresholds[span], whole.leaves[span])
         )
         at += count
     return tuple(parts)
@@ -215,8 +217,8 @@ def shipped_hash() -> str:
 
 def _refuse_stale(card: Card, path: Path) -> None:
     """Raises if the constants of kernels that trees correct are no longer those they learned on."""
-    known = card.provenance
-    for name, content in known.constants.items() if known else ():
+    provenance = card.provenance
+    for name, content in provenance.constants.items() if provenance else ():
         kind, _, group = name.partition("/")
         made = shipped_provenance(group) if kind == "physics" else None
         if made is not None and made.content != content:

@@ -143,9 +143,9 @@ class NpuNetwork:
         """What networks are compared by, (14,)."""
         macs, values = math.log(self.gmacs), math.log(self.mvalues)
         sizes = [macs, values, math.log(self.mparams), math.log(self.operators)]
-        kinds = [float(self.kind == each) for each in KINDS[1:]]
-        formats = [float(precision == each) for each in PRECISIONS[1:]]
-        crossed = [each * macs for each in formats]
+        kinds = [float(self.kind == kind) for kind in KINDS[1:]]
+        formats = [float(precision == other) for other in PRECISIONS[1:]]
+        crossed = [flag * macs for flag in formats]
         return np.array([*sizes, macs * macs, values * values, *kinds, *formats, *crossed])
 
 
@@ -164,8 +164,8 @@ def counted(graph: Graph) -> NpuNetwork:
             running += 2 * block.count
         is_bias = node.op.family == "elementwise" and _CONVOLUTION.search(node.source)
         if not _FUSED.search(node.source) and not is_bias:
-            result = node.output_bytes or sum(each.nbytes for each in node.writes)
-            written += result // _VALUE.get(node.op.variant.dtype, 4) * block.count
+            size = node.output_bytes or sum(tensor.nbytes for tensor in node.writes)
+            written += size // _VALUE.get(node.op.variant.dtype, 4) * block.count
             running += block.count
         attends |= node.op.family.startswith(("softmax", "attention"))
         macs, stored = _multiplications(node.op)
@@ -215,7 +215,7 @@ def _multiplications(op: Op) -> tuple[int, int]:
     positions = sizes["batch"]
     for side, axis in (("height", "h"), ("width", "w")):
         taps, step, pad = (
-            sizes.get(f"{each}_{axis}", sizes[each]) for each in ("kernel", "stride", "padding")
+            sizes.get(f"{dim}_{axis}", sizes[dim]) for dim in ("kernel", "stride", "padding")
         )
         stored *= taps
         positions *= (sizes[side] + 2 * pad - taps) // step + 1
@@ -257,26 +257,26 @@ class NpuLatencies(Strict, frozen=True, dict=True):
 
     def without(self, names: Sequence[str]) -> NpuLatencies:
         """Without some boards."""
-        boards = [each for each in self.boards if each.name not in names]
+        boards = [board for board in self.boards if board.name not in names]
         return msgspec.structs.replace(self, boards=boards)
 
     def work(self, network: NpuNetwork, precision: str) -> F64 | None:
         """Its amounts; None = not measured in that precision."""
-        for each in self.networks:
-            if each.network == network.name and each.precision == precision:
-                return np.array(each.amounts)
+        for latencies in self.networks:
+            if latencies.network == network.name and latencies.precision == precision:
+                return np.array(latencies.amounts)
         return None
 
     @cached_property
     def alike(self) -> Smoothed:
         """Latencies of networks that were not measured, from those that were."""
-        named = {each.name: each for parts in networks().values() for each in parts}
-        known = [(named[each.network], each) for each in self.networks if each.network in named]
-        features = [network.features(each.precision) for network, each in known]
-        units = np.array([each.unit_ms for each in self.boards])
-        times = np.array([each.amounts for _, each in known]) @ units.T
+        named = {part.name: part for parts in networks().values() for part in parts}
+        pairs = [(named[entry.network], entry) for entry in self.networks if entry.network in named]
+        features = [network.features(entry.precision) for network, entry in pairs]
+        units = np.array([board.unit_ms for board in self.boards])
+        times = np.array([entry.amounts for _, entry in pairs]) @ units.T
         logs = np.log(np.maximum(times, 1e-3 * times.max(axis=1, keepdims=True)))
-        noise = np.array([RECALLED if network.recalled else NOISE for network, _ in known])
+        noise = np.array([RECALLED if network.recalled else NOISE for network, _ in pairs])
         return Smoothed.fitted(np.array(features), logs, noise)
 
     def on_boards(self, network: NpuNetwork, precision: str) -> tuple[F64, float]:
@@ -288,16 +288,16 @@ class NpuLatencies(Strict, frozen=True, dict=True):
             logs, log_sd = self.alike.at(network.features(precision))
             apart = UNSEEN_RECALLED if network.recalled else UNSEEN_NETWORK
             return np.exp(logs), math.hypot(apart, log_sd)
-        times: F64 = np.array([each.unit_ms for each in self.boards]) @ amounts
+        times: F64 = np.array([board.unit_ms for board in self.boards]) @ amounts
         return np.maximum(times, 1e-3 * float(times.max())), SEEN
 
     def _near(self, board: Board, reach: float) -> F64:
         """How near published figures are to a board's, (boards,), 1 = the same."""
-        known = [board_named(each.name) for each in self.boards]
+        boards = [board_named(entry.name) for entry in self.boards]
         apart = [
-            math.log(each.tops / board.tops) ** 2
-            + math.log(each.memory_gb_per_s / board.memory_gb_per_s) ** 2
-            for each in known
+            math.log(candidate.tops / board.tops) ** 2
+            + math.log(candidate.memory_gb_per_s / board.memory_gb_per_s) ** 2
+            for candidate in boards
         ]
         near: F64 = np.exp(-np.array(apart) / (2.0 * reach**2))
         return near
@@ -310,8 +310,8 @@ class NpuLatencies(Strict, frozen=True, dict=True):
 
     def levels(self) -> F64:
         """Mean log of the latencies of all measured networks on each board, (boards,)."""
-        units = np.array([each.unit_ms for each in self.boards])
-        times = np.array([each.amounts for each in self.networks]) @ units.T
+        units = np.array([board.unit_ms for board in self.boards])
+        times = np.array([entry.amounts for entry in self.networks]) @ units.T
         floor = np.maximum(times, 1e-3 * times.max(axis=1, keepdims=True))
         levels: F64 = np.log(floor).mean(axis=0)
         return levels
@@ -320,9 +320,9 @@ class NpuLatencies(Strict, frozen=True, dict=True):
         """Of a board that was not measured: by its operations a second, and as far as boards with
         the same figures are off that.
         """
-        known = [board_named(each.name).tops for each in self.boards]
+        tops = [board_named(entry.name).tops for entry in self.boards]
         constant, slope = self.level_weights
-        off = self.levels() - (constant + slope * np.log(known))
+        off = self.levels() - (constant + slope * np.log(tops))
         near = self._near(board, TWIN)
         shift = float(near @ off) / (float(near.sum()) + TWIN_PULL)
         return constant + slope * math.log(board.tops) + shift
@@ -361,7 +361,7 @@ def latency_on(
     table = known or npu_latencies()
     times, spread = table.on_boards(network, precision)
     seen = spread == SEEN
-    names = [each.name for each in table.boards]
+    names = [entry.name for entry in table.boards]
     adds = math.exp(table.runtimes[runtime][precision])
     if blend is not None:
         weights = np.array([blend.devices.get(name, 0.0) for name in names])
@@ -390,8 +390,8 @@ def _boards() -> NameIndex[Board]:
     return NameIndex(
         "board",
         {
-            each.name: (each, [*each.aliases, *map(_plain, [each.name, *each.aliases])])
-            for each in file.board
+            board.name: (board, [*board.aliases, *map(_plain, [board.name, *board.aliases])])
+            for board in file.board
         },
         listed=f"{path.name} of the catalog",
     )
@@ -464,25 +464,25 @@ def networks_named(name: str) -> tuple[NpuNetwork, ...]:
     """
     text = name.rpartition(":")[2]
     model, slash, component = text.partition("/")
-    known = networks()
-    if slash and normalise(model) in known:
+    index = networks()
+    if slash and normalise(model) in index:
         parts = [
-            each
-            for each in known[normalise(model)]
-            if normalise(each.component) == normalise(component)
+            part
+            for part in index[normalise(model)]
+            if normalise(part.component) == normalise(component)
         ]
         if parts:
             return tuple(parts)
-    if normalise(text) in known:
-        return known[normalise(text)]
-    every = [each for parts in known.values() for each in parts]
-    alone = [each for each in every if normalise(each.component) == normalise(text)]
+    if normalise(text) in index:
+        return index[normalise(text)]
+    every = [part for parts in index.values() for part in parts]
+    alone = [part for part in every if normalise(part.component) == normalise(text)]
     if len(alone) == 1:
         return tuple(alone)
     raise unknown_name(
         f"no network {name[:60]!r} whose work is known",
         "model",
-        _near(text, sorted({each.model for each in every})),
+        _near(text, sorted({part.model for part in every})),
     )
 
 
@@ -527,20 +527,22 @@ def fit_board(known: NpuLatencies, board: Board, samples: Sequence[Sample]) -> B
     The weights are pulled toward boards whose published figures are like its own, and what they
     leave is a slope over the features of networks.
     """
-    times = np.array([known.on_boards(network, each)[0] for network, each, _, _ in samples])
-    adds = np.array([known.runtimes[runtime][each] for _, each, runtime, _ in samples])
+    times = np.array(
+        [known.on_boards(network, precision)[0] for network, precision, _, _ in samples]
+    )
+    adds = np.array([known.runtimes[runtime][precision] for _, precision, runtime, _ in samples])
     usual: F64 = np.exp(known.levels())
-    ms = np.array([each[3] for each in samples])
+    ms = np.array([sample[3] for sample in samples])
     truth = ms / np.exp(adds)
     none = np.zeros((len(samples), 0))
     fit = fit_blend(times / usual, none, known.shares(board), truth, BOARD_PULLS)
     slope: list[float] = []
     if len(samples) >= FEWEST:
-        placed = np.array([known.alike.placed(each[0].features(each[1])) for each in samples])
+        placed = np.array([known.alike.placed(sample[0].features(sample[1])) for sample in samples])
         errors = np.log(truth / (times @ (fit.devices / usual)))
-        slope = [float(f"{each:.4g}") for each in _slope(placed, errors)]
-    devices = zip([each.name for each in known.boards], fit.devices / usual, strict=True)
-    names = [f"{network.name} {each} {runtime}" for network, each, runtime, _ in samples]
+        slope = [float(f"{value:.4g}") for value in _slope(placed, errors)]
+    devices = zip([entry.name for entry in known.boards], fit.devices / usual, strict=True)
+    names = [f"{network.name} {precision} {runtime}" for network, precision, runtime, _ in samples]
     return Blended(
         space=SPACE,
         devices={name: float(f"{weight:.6g}") for name, weight in devices if weight > 0.0},
@@ -550,23 +552,23 @@ def fit_board(known: NpuLatencies, board: Board, samples: Sequence[Sample]) -> B
         rows=len(samples),
         least_ms=float(ms.min()),
         most_ms=float(ms.max()),
-        strays=[names[each] for each in fit.strays],
+        strays=[names[stray] for stray in fit.strays],
     )
 
 
 def worth_measuring(count: int) -> list[str]:
     """Names of networks to measure on a new board, from quick to slow."""
-    known = npu_latencies()
-    measured = [each for each in known.networks if each.precision == PRECISIONS[0]]
-    units = np.array([each.unit_ms for each in known.boards])
-    times = np.array([each.amounts for each in measured]) @ units.T
-    times = np.maximum(times, 1e-3 * times.max(axis=1, keepdims=True)) / np.exp(known.levels())
+    latencies = npu_latencies()
+    measured = [entry for entry in latencies.networks if entry.precision == PRECISIONS[0]]
+    units = np.array([board.unit_ms for board in latencies.boards])
+    times = np.array([entry.amounts for entry in measured]) @ units.T
+    times = np.maximum(times, 1e-3 * times.max(axis=1, keepdims=True)) / np.exp(latencies.levels())
     usual = np.median(times, axis=1)
     low, high = np.quantile(usual, CENTRAL)
     inside = np.flatnonzero((usual >= low) & (usual <= high))
-    groups = [board_named(each.name).npu for each in known.boards]
+    groups = [board_named(board.name).npu for board in latencies.boards]
     best = best_samples(times, np.zeros((len(times), 0)), groups, inside, count)
-    return [measured[each].network for each in best[np.argsort(usual[best])]]
+    return [measured[position].network for position in best[np.argsort(usual[best])]]
 
 
 def _slope(features: F64, logs: F64) -> F64:

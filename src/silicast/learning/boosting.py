@@ -103,7 +103,7 @@ def grown(
     per_tree = max(1, min(count, round(settings.rows * count)))
     for tree in range(settings.trees):
         rows = np.sort(rng.permutation(count)[:per_tree])
-        requested = drawn_features(rng, len(tables), settings)
+        drawn = drawn_features(rng, len(tables), settings)
         if quantile is None:
             limit = settings.clip * float(np.quantile(np.abs(residual[rows]), 0.8)) + 1e-12
             clipped = np.clip(residual, -limit, limit)
@@ -113,7 +113,7 @@ def grown(
         seen, pull = binned_rows[:, rows], clipped[rows]
         for level in range(depth):
             feature, threshold = best_question(
-                seen, requested, number, pull, 1 << level, settings.prior
+                seen, drawn, number, pull, 1 << level, settings.prior
             )
             features[tree, level], thresholds[tree, level] = feature, threshold
             number |= (seen[feature] >= threshold).astype(np.int64) << level
@@ -152,7 +152,7 @@ def in_a_byte(leaf: F64) -> NDArray[np.int16]:
 
 def best_question(
     seen: U8,
-    requested: NDArray[np.int64],
+    drawn: NDArray[np.int64],
     number: NDArray[np.int64],
     pull: F64,
     nodes: int,
@@ -162,9 +162,9 @@ def best_question(
     """The question (feature, bin) that all nodes of a level gain most from, the first of equals;
     rows count 1 where they have no weight.
     """
-    best, items = -1.0, (int(requested[0]), 255)
+    best, question = -1.0, (int(drawn[0]), 255)
     base = number * BINS
-    for feature in requested.tolist():
+    for feature in drawn.tolist():
         cell = base + seen[feature]
         sums = np.bincount(cell, pull, nodes * BINS).reshape(nodes, BINS)
         mass = np.bincount(cell, weight, nodes * BINS).reshape(nodes, BINS)
@@ -174,5 +174,5 @@ def best_question(
         gains = gain.sum(axis=0)[:-1]
         threshold = int(np.argmax(gains))
         if gains[threshold] > best:
-            best, items = float(gains[threshold]), (feature, threshold + 1)
-    return items
+            best, question = float(gains[threshold]), (feature, threshold + 1)
+    return question

@@ -71,19 +71,19 @@ class _Ready:
 
     def weight(self, kernels: Kernels) -> F64:
         """1 among the measured sizes and kinds of kernels, falling to 0 an octave beyond."""
-        known = self.offset.features
-        rows = [i for i, name in enumerate(known) if _tells_ground(name)]
+        feature_names = self.offset.features
+        rows = [i for i, name in enumerate(feature_names) if _tells_ground(name)]
         if not self.offset.ranges or not rows:
             return np.ones(len(kernels.batch))
         # where the style of kernel is known it does not matter whose library brings it
-        told = any(name.startswith(PROVIDER) for name in known) and not any(
+        told = any(name.startswith(PROVIDER) for name in feature_names) and not any(
             name.startswith(STYLE) for name in kernels.own
         )
-        if any(_is_other(name, known, told) for name in kernels.own):
+        if any(_is_other(name, feature_names, told) for name in kernels.own):
             return np.zeros(len(kernels.batch))
-        result = codes(kernels.table(tuple(known[i] for i in rows)))
+        values = codes(kernels.table(tuple(feature_names[i] for i in rows)))
         ranges = np.array([self.offset.ranges[i] for i in rows], dtype=np.int64)
-        return inside(result, ranges)
+        return inside(values, ranges)
 
     def steady(self, kernels: Kernels) -> tuple[F64, F64]:
         """Log ratio and its sd before fading and repeats."""
@@ -161,13 +161,13 @@ class Calibrator:
         before = times.independent_log_sd * times.independent_log_sd + shared
         if offset.rows <= FIRST_ROWS and offset.log_sd <= FIRST_SD:
             near = np.minimum(near, np.sqrt(before))  # so few rows do not make others less known
-        current = np.sqrt(weight * near * near + (1.0 - weight) * np.maximum(near * near, before))
+        log_sd = np.sqrt(weight * near * near + (1.0 - weight) * np.maximum(near * near, before))
         for row, repeat in _repeated(batch.arrays(), ready.repeats):
             noise = max(repeat.log_sd, NOISE_FLOOR)
-            trust = current[row] ** 2 / (current[row] ** 2 + noise**2 / repeat.rows)
+            trust = log_sd[row] ** 2 / (log_sd[row] ** 2 + noise**2 / repeat.rows)
             ratio[row] += trust * repeat.log_ratio
-            current[row] = max(NOISE_FLOOR, current[row] * math.sqrt(1.0 - trust))
-        return Change(ratio, current, weight)
+            log_sd[row] = max(NOISE_FLOOR, log_sd[row] * math.sqrt(1.0 - trust))
+        return Change(ratio, log_sd, weight)
 
     def times(
         self, times: KernelTimes, model: Implementation, batch: OpBatch, device: Device
@@ -193,8 +193,8 @@ def _is_other(name: str, known: Sequence[str], told: bool) -> bool:
     """Whether a mark is of a kind of kernel, or of a library where they are told, that no measured
     row had.
     """
-    requested = told if name.startswith(PROVIDER) else name.partition(":")[0] in KINDS
-    return requested and name not in known
+    is_condition = told if name.startswith(PROVIDER) else name.partition(":")[0] in KINDS
+    return is_condition and name not in known
 
 
 def _decoded(data: TreeCorrection) -> Trees:
@@ -209,9 +209,9 @@ def _decoded(data: TreeCorrection) -> Trees:
     )
 
 
-def _repeated(batch: OpBatch, known: Mapping[str, Repeat]) -> Iterator[tuple[int, Repeat]]:
+def _repeated(batch: OpBatch, repeats: Mapping[str, Repeat]) -> Iterator[tuple[int, Repeat]]:
     """Rows that were measured themselves."""
-    for row in range(len(batch)) if known else ():
-        repeat = known.get(op_hash(op_at(batch, row)))
+    for row in range(len(batch)) if repeats else ():
+        repeat = repeats.get(op_hash(op_at(batch, row)))
         if repeat is not None:
             yield row, repeat

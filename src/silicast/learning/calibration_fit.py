@@ -175,7 +175,7 @@ def op_hash(op: Op) -> str:
     family, dims, dtype, kv_dtype, flags, function, launch = identity(op)
     named = [function] if function else []  # the others keep the name that they had
     return content_hash(
-        [family, [list(each) for each in dims], dtype, kv_dtype, [list(each) for each in flags],
+        [family, [list(pair) for pair in dims], dtype, kv_dtype, [list(pair) for pair in flags],
          launch, *named]
     )  # fmt: skip
 
@@ -199,7 +199,7 @@ def _read(
             )
         )
     columns, where, terms, target = (
-        np.concatenate(each, axis=-1) for each in zip(*tables, strict=True)
+        np.concatenate(arrays, axis=-1) for arrays in zip(*tables, strict=True)
     )
     return _FamilyRows(columns, where, terms, target, _folds(ops))
 
@@ -246,8 +246,8 @@ def _widened(
     data: Interpolation, fitted: InterpolationFit, left: _Left, scatter: F64
 ) -> Interpolation:
     """With spreads of field and noise such that nine rows in ten that were left out lie inside."""
-    remark = np.sqrt(fitted.noise_log_sd**2 + fitted.field_log_sd**2 * (1.0 - left.near**2))
-    factor = float(np.quantile(np.abs(scatter) / remark, 0.9)) / Z90
+    log_sd = np.sqrt(fitted.noise_log_sd**2 + fitted.field_log_sd**2 * (1.0 - left.near**2))
+    factor = float(np.quantile(np.abs(scatter) / log_sd, 0.9)) / Z90
     return Interpolation(
         coordinates=data.coordinates,
         scales=data.scales,
@@ -261,8 +261,10 @@ def _widened(
 
 def _ranges(columns: F64) -> list[tuple[int, int]]:
     """First and last code of each feature."""
-    result = codes(columns)
-    return list(zip(result.min(axis=1).tolist(), result.max(axis=1).tolist(), strict=True))
+    feature_codes = codes(columns)
+    return list(
+        zip(feature_codes.min(axis=1).tolist(), feature_codes.max(axis=1).tolist(), strict=True)
+    )
 
 
 def _as_data(trees: Trees) -> TreeCorrection:
@@ -283,7 +285,7 @@ def _repeats(ops: Sequence[Op], left: F64) -> list[Repeat]:
         rows.setdefault(op_hash(op), []).append(value)
     means = {key: math.fsum(values) / len(values) for key, values in rows.items()}
     squares = {key: [(v - means[key]) ** 2 for v in values] for key, values in rows.items()}
-    again = [value for each in squares.values() if len(each) > 1 for value in each]
+    again = [value for group in squares.values() if len(group) > 1 for value in group]
     # an op that was timed once scatters as those that were timed again
     usual = math.sqrt(math.fsum(again) / len(again)) if again else 0.0
     return [

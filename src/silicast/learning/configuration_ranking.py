@@ -76,7 +76,7 @@ def configuration_features(
     """
     tiles, blocks = step.tiles, step.blocks
     t, n = times.time_s, len(step.tiles)
-    one = np.ones(n)
+    ones = np.ones(n)
     of_expert = np.maximum(rows_of_expert / tiles.m, 1.0)
     ideal = np.maximum(times.ideal_multiply_s, times.ideal_memory_s)
     smem = step.device.memory["smem"].capacity_bytes
@@ -89,7 +89,7 @@ def configuration_features(
         times.steps, _beyond(times.padded_rows), _beyond(times.padded_columns),
         blocks.shared_bytes / smem, tiles.m * tiles.n / blocks.threads, blocks.registers,
         times.flight, np.maximum(tiles.stages - 1.0, 1.0) * blocks.step_bytes / smem,
-        times.chain_s / t, times.visits, times.window, one * blocks.wide, one * rows_of_expert,
+        times.chain_s / t, times.visits, times.window, ones * blocks.wide, ones * rows_of_expert,
         of_expert,
         tiles.m / rows_of_expert, tiles.group / of_expert, times.row_tiles, times.column_tiles,
         blocks.step_bytes / smem, ideal / t, times.ideal_multiply_s / times.ideal_memory_s,
@@ -209,8 +209,8 @@ def read_ranker(path: Path) -> Ranker:
     odds, time = (trees_of_tensors(bins, tensors_under(tensors, f"{part}/")) for part in PARTS)
     choice = None
     if CHOICE_EDGES in tensors:
-        current = bins_of(tensors[CHOICE_EDGES])
-        choice = trees_of_tensors(current, tensors_under(tensors, "choice/"))
+        choice_bins = bins_of(tensors[CHOICE_EDGES])
+        choice = trees_of_tensors(choice_bins, tensors_under(tensors, "choice/"))
     return Ranker(card, odds, time, choice)
 
 
@@ -365,11 +365,13 @@ def rows_of_expert(product: Product) -> float:
 
 
 def configured_steps(
-    one: Configuration, result: Ranked, constants: Mapping[str, float] | None = None
+    configuration: Configuration, result: Ranked, constants: Mapping[str, float] | None = None
 ) -> TileSteps:
     """Steps of any configuration beside a ranked grid."""
     beside = result.steps
-    return steps_of(tiles_of([one]), beside.device, beside.recipe, constants or tile_constants())
+    return steps_of(
+        tiles_of([configuration]), beside.device, beside.recipe, constants or tile_constants()
+    )
 
 
 def learned_s(
@@ -391,12 +393,14 @@ def learned_s(
 
 def configured_s(
     product: Product,
-    one: Configuration,
+    configuration: Configuration,
     result: Ranked,
     ranker: Ranker | None = None,
     constants: Mapping[str, float] | None = None,
 ) -> float:
     """Seconds of any configuration of a product whose grid is ranked; see :func:`learned_s`."""
-    if one in result.grid:
-        return float(result.time_s[result.grid.index(one)])
-    return learned_s(product, configured_steps(one, result, constants), result, ranker, constants)
+    if configuration in result.grid:
+        return float(result.time_s[result.grid.index(configuration)])
+    return learned_s(
+        product, configured_steps(configuration, result, constants), result, ranker, constants
+    )

@@ -42,31 +42,33 @@ def configured_times(model: Implementation, batch: OpBatch, device: Device) -> K
         SilicastError: configurations of the family are not modelled, the device cannot run this
             one (by how much), or its blocks are not modelled.
     """
-    one, variant = of_pairs(batch.variant.config), replace(batch.variant, config=())
+    configuration, variant = of_pairs(batch.variant.config), replace(batch.variant, config=())
     rows = batch.arrays()
     usual = model.times(OpBatch(rows.family, variant, rows.dims), device)
     products = PRODUCTS.get(batch.family)
-    execution_model = kinds()[one.kind].execution_model
+    execution_model = kinds()[configuration.kind].execution_model
     if products is None or device.execution_model != execution_model:
         raise unmodelled(
-            f"{one.kind} configurations of {batch.family} on {device.execution_model} devices are "
-            "not modelled",
+            f"{configuration.kind} configurations of {batch.family} on {device.execution_model} "
+            "devices are not modelled",
             "workload.kernel.configuration",
-            f"families with configurations: {', '.join(PRODUCTS)}; {one.kind} ones run on "
-            f"{execution_model}",
+            f"families with configurations: {', '.join(PRODUCTS)}; {configuration.kind} ones run "
+            f"on {execution_model}",
         )
     if execution_model == LOOPS:
-        told = _scheduled(rows, variant, one, device, usual)
+        told = _scheduled(rows, variant, configuration, device, usual)
         return one_row(told) if batch.numbers else told
     board, _ = with_format(device.in_state("boost"), variant.dtype)
     recipe = recipe_for(variant.dtype, field="dtype")
-    check_legal(one, board, recipe)
-    seconds, log_sd = _rows(rows, variant, one, board, recipe, products)
-    told = _told(usual, one, seconds + _around_s(usual, variant), log_sd)
+    check_legal(configuration, board, recipe)
+    seconds, log_sd = _rows(rows, variant, configuration, board, recipe, products)
+    told = _told(usual, configuration, seconds + _around_s(usual, variant), log_sd)
     return one_row(told) if batch.numbers else told
 
 
-def _told(usual: KernelTimes, one: Configuration, seconds: F64, log_sd: float) -> KernelTimes:
+def _told(
+    usual: KernelTimes, configuration: Configuration, seconds: F64, log_sd: float
+) -> KernelTimes:
     """The usual times with those of a configuration in their place."""
     return usual.corrected(
         seconds,
@@ -74,12 +76,16 @@ def _told(usual: KernelTimes, one: Configuration, seconds: F64, log_sd: float) -
         learned=np.ones_like(seconds),
         analytic_s=None,
         clock_share=None,
-        analysis=_labelled(usual, one),
+        analysis=_labelled(usual, configuration),
     )
 
 
 def _scheduled(
-    batch: OpBatch, variant: Variant, one: Configuration, device: Device, usual: KernelTimes
+    batch: OpBatch,
+    variant: Variant,
+    configuration: Configuration,
+    device: Device,
+    usual: KernelTimes,
 ) -> KernelTimes:
     """Products under a schedule of loops: the analytic model alone, single precision."""
     if batch.family != "gemm" or variant.dtype != FORMAT:
@@ -91,21 +97,22 @@ def _scheduled(
         )
     m, n, k = (np.asarray(batch.dims[name], dtype=np.float64) for name in "mnk")
     times = np.asarray(batch.dims.get("batch", 1), dtype=np.float64)
-    seconds = scheduled_s(m, n, k, one, device) * times
+    seconds = scheduled_s(m, n, k, configuration, device) * times
     return structs.replace(
-        _told(usual, one, seconds, kinds()[one.kind].log_sd), learned=np.zeros_like(seconds)
+        _told(usual, configuration, seconds, kinds()[configuration.kind].log_sd),
+        learned=np.zeros_like(seconds),
     )
 
 
-def _labelled(usual: KernelTimes, one: Configuration) -> Analysis:
-    labels = [one.label] * len(usual.estimate_s)
+def _labelled(usual: KernelTimes, configuration: Configuration) -> Analysis:
+    labels = [configuration.label] * len(usual.estimate_s)
     return structs.replace(usual.analysis, choice=lambda: labels)
 
 
 def _rows(
     batch: OpBatch,
     variant: Variant,
-    one: Configuration,
+    configuration: Configuration,
     device: Device,
     recipe: Recipe,
     products: Callable[[Sizes, Variant], tuple[Product, ...]],
@@ -116,9 +123,9 @@ def _rows(
         sizes = {name: int(values[row]) for name, values in batch.dims.items()}
         for product in products(sizes, variant):
             result = ranked(product, device, recipe)
-            seconds[row] += configured_s(product, one, result)
+            seconds[row] += configured_s(product, configuration, result)
             log_sd = max(log_sd, result.log_sd)
-    if not kinds()[one.kind].swept:
+    if not kinds()[configuration.kind].swept:
         log_sd = max(log_sd, TRANSFERRED_LOG_SD)
     return seconds, log_sd
 

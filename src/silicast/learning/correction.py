@@ -105,11 +105,13 @@ def correction_for(
     trained = artefact and _trained(artefact, variant, device)
     if artefact is None or trained is None:
         return None
-    current, names = marks(model, variant, device), artefact.names(trained)
-    if not all(name in names for name in current if not name.startswith(WHO)):
+    kernel_marks, names = marks(model, variant, device), artefact.names(trained)
+    if not all(name in names for name in kernel_marks if not name.startswith(WHO)):
         return None
-    errors = _Errors.from_trained(trained, model, variant, device, named=_is_named(current, names))
-    return Correction.from_artefact(artefact, trained, current, model.ragged, errors)
+    errors = _Errors.from_trained(
+        trained, model, variant, device, named=_is_named(kernel_marks, names)
+    )
+    return Correction.from_artefact(artefact, trained, kernel_marks, model.ragged, errors)
 
 
 def _trained(artefact: Artefact, variant: Variant, device: Device) -> Trained | None:
@@ -118,10 +120,10 @@ def _trained(artefact: Artefact, variant: Variant, device: Device) -> Trained | 
     Rows of the other format count more, but for those who ask for the library that this one's rows
     are of: else what a campaign was off would look like a format that is slower than its twin.
     """
-    current = artefact.find(device.architecture, variant.dtype)
+    own_format = artefact.find(device.architecture, variant.dtype)
     twin = artefact.find(device.architecture, TWINS.get(variant.dtype, ""))
-    if twin is None or (current and f"library:{variant.library}" in artefact.names(current)):
-        return current
+    if twin is None or (own_format and f"library:{variant.library}" in artefact.names(own_format)):
+        return own_format
     return twin
 
 
@@ -216,17 +218,17 @@ class Correction:
     def from_artefact(
         artefact: Artefact,
         trained: Trained,
-        current: frozenset[str],
+        kernel_marks: frozenset[str],
         ragged: frozenset[str],
         errors: _Errors,
     ) -> Correction:
-        """Of kernels that have the marks ``current``."""
+        """Of kernels that have the marks ``kernel_marks``."""
         names, forest = artefact.names(trained), artefact.trees(trained)
         columns = columns_of(names)
         rows = columns.rows
         is_mark = np.ones((len(names), 1), dtype=np.bool_)
         is_mark[rows] = False
-        mark = np.array([[_CODE_OF_ONE * (name in current)] for name in names])
+        mark = np.array([[_CODE_OF_ONE * (name in kernel_marks)] for name in names])
         ranges, bins = artefact.ranges(trained), forest.common.bins
         outside = np.where(is_mark, _outside(mark, ranges), 0)
         whole = [index for index, row in enumerate(rows.tolist()) if is_left_over(names[row])]
@@ -235,7 +237,7 @@ class Correction:
             marks=binned(bins, mark) * is_mark, beyond=max(int(outside.max()), 0),
             sums=ForestSums(forest, artefact.spread(trained)), ceiling=artefact.ceiling(trained),
             who=[row for row, name in enumerate(names) if name.startswith(WHO)], errors=errors,
-            own=current, ragged=ragged,
+            own=kernel_marks, ragged=ragged,
         )  # fmt: skip
 
     def applied(
@@ -339,11 +341,11 @@ def _weight(beyond: I64) -> F64:
     return np.maximum(weight, 0.0)
 
 
-def _is_named(current: frozenset[str], features: tuple[str, ...]) -> bool:
+def _is_named(kernel_marks: frozenset[str], features: tuple[str, ...]) -> bool:
     """Whether rows of the very release were learned from; of the library, where its releases are
     not told apart.
     """
-    for name in current & set(features):
+    for name in kernel_marks & set(features):
         kind, _, of = name.partition(":")
         if kind == "release":
             return True

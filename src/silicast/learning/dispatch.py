@@ -77,19 +77,19 @@ def implementation_of(op: Op, device: Device) -> Implementation:
     """
     implementation = implementation_for(op.family, device.execution_model)
     if implementation is None:
-        known = ", ".join(families(device.execution_model)) or "none"
+        family_names = ", ".join(families(device.execution_model)) or "none"
         raise unmodelled(
             f"no model of {op.family!r} kernels on {device.execution_model} devices yet",
             "workload.kernel.op",
-            f"families with a model: {known}",
+            f"families with a model: {family_names}",
         )
     return implementation
 
 
 def time_of(op: Op, device: Device, evidence: Evidence = ALL_SHIPPED) -> KernelTime:
     """The time of one op on ``device``; raises as :func:`times`."""
-    known = _memo.get((device, evidence))
-    if known is not None and (kernel_time := known.get(op)) is not None:
+    memory = _memo.get((device, evidence))
+    if memory is not None and (kernel_time := memory.get(op)) is not None:
         return kernel_time
     return times([op], device, evidence)[0]
 
@@ -106,16 +106,16 @@ def times(ops: Sequence[Op], device: Device, evidence: Evidence = ALL_SHIPPED) -
     Raises:
         SilicastError: a family has no model for this device, or an op is not valid for it.
     """
-    known = _memory(device, evidence)
+    memory = _memory(device, evidence)
     groups: dict[tuple[str, Variant, tuple[str, ...]], list[Op]] = {}
-    for op in dict.fromkeys(op for op in ops if op not in known):
+    for op in dict.fromkeys(op for op in ops if op not in memory):
         names = tuple(name for name, _ in op.dims)
         groups.setdefault((op.family, op.variant, names), []).append(op)
     fresh: dict[Op, KernelTime] = {}
     for group in groups.values():
         fresh.update(zip(group, _evaluated(group, device, evidence), strict=True))
-    answer = [fresh[op] if op in fresh else known[op] for op in ops]
-    known.update(fresh)
+    answer = [fresh[op] if op in fresh else memory[op] for op in ops]
+    memory.update(fresh)
     return answer
 
 
@@ -134,9 +134,9 @@ def _evaluated(ops: Sequence[Op], device: Device, evidence: Evidence) -> list[Ke
     """Times of ops that one vectorised call serves; of one op, without arrays."""
     model = implementation_of(ops[0], device)
     if len(ops) == 1 and not evidence.measured:
-        one = OpBatch.single(ops[0])
+        single = OpBatch.single(ops[0])
         try:
-            return _rows(ops, kernel_times(model, one, device, evidence), one, device)
+            return _rows(ops, kernel_times(model, single, device, evidence), single, device)
         except ArithmeticError:
             pass  # where an array holds an infinity
     batch = OpBatch.from_ops(ops)
@@ -175,5 +175,5 @@ def _memory_s(times: KernelTimes, device: Device, count: int) -> list[float]:
     if moved is None:
         return [0.0] * count
     rate = device.dram.bandwidth_bytes_per_s
-    result = zip(xp.tolist(moved), xp.tolist(times.estimate_s), strict=True)
-    return [min(each / rate, time) for each, time in result]
+    pairs = zip(xp.tolist(moved), xp.tolist(times.estimate_s), strict=True)
+    return [min(bytes_moved / rate, time) for bytes_moved, time in pairs]

@@ -73,26 +73,26 @@ class Kernels:
 
     def names(self) -> tuple[str, ...]:
         """All features but marks, in a fixed order."""
-        items = [f"x:{name}" for name in sorted(self.analysis.features)]
-        items += [f"share:{name}" for name in sorted(self.analysis.resource_s)]
-        items += ["tasks", "waves", "fill", "occupancy"]
+        feature_names = [f"x:{name}" for name in sorted(self.analysis.features)]
+        feature_names += [f"share:{name}" for name in sorted(self.analysis.resource_s)]
+        feature_names += ["tasks", "waves", "fill", "occupancy"]
         for name in sorted(self.batch.dims):
             if name in self.ragged:
-                items += [f"size:{name}", f"max:{name}"]
+                feature_names += [f"size:{name}", f"max:{name}"]
             elif not (self.ragged and name == "batch"):
-                items.append(f"size:{name}")
-                items += [f"over{base}:{name}" for base in LEFT_OVERS]
-        return (*items, "sequences") if self.ragged else tuple(items)
+                feature_names.append(f"size:{name}")
+                feature_names += [f"over{base}:{name}" for base in LEFT_OVERS]
+        return (*feature_names, "sequences") if self.ragged else tuple(feature_names)
 
     def table(self, names: tuple[str, ...]) -> F64:
         """Features ``names``, shape (F, n)."""
         columns = columns_of(names)
-        result = np.empty((len(names), len(self.batch)), dtype=np.float64)
+        rows = np.empty((len(names), len(self.batch)), dtype=np.float64)
         for row, values in zip(columns.rows.tolist(), columns.values(self), strict=True):
-            result[row] = values
+            rows[row] = values
         for row, name in columns.marks:
-            result[row] = name in self.own
-        return np.maximum(result, 0.0, out=result)
+            rows[row] = name in self.own
+        return np.maximum(rows, 0.0, out=rows)
 
 
 @final
@@ -169,8 +169,10 @@ def all_names(model: Implementation, parts: Iterable[tuple[OpBatch, Device]]) ->
     table: dict[str, None] = {}
     marked: set[str] = set()
     for batch, device in parts:
-        some = batch.rows(np.arange(1))
-        kernels = Kernels.from_analysis(model, model.times(some, device).analysis, some, device)
+        first_row = batch.rows(np.arange(1))
+        kernels = Kernels.from_analysis(
+            model, model.times(first_row, device).analysis, first_row, device
+        )
         table |= dict.fromkeys(kernels.names())
         marked |= kernels.own
     return (*table, *sorted(marked))
@@ -179,17 +181,17 @@ def all_names(model: Implementation, parts: Iterable[tuple[OpBatch, Device]]) ->
 @lru_cache(maxsize=4096)
 def marks(model: Implementation, variant: Variant, device: Device) -> frozenset[str]:
     """Features of a variant that are 1 because of what it names."""
-    result = {"stream"} if variant.launch == "stream" else set()
+    kernel_marks = {"stream"} if variant.launch == "stream" else set()
     named = (
         ("style", model.style(variant, device)),
         ("library", variant.library),
         ("release", f"{variant.library} {variant.version}" if variant.version else ""),
         ("kv", variant.kv_dtype),
     )
-    result.update(f"{kind}:{name}" for kind, name in named if name)
+    kernel_marks.update(f"{kind}:{name}" for kind, name in named if name)
     flags = {name for name, value in variant.flags if value} | model.implied_flags
-    result.update(f"flag:{name}" for name in flags - model.unmarked_flags)
-    return frozenset(result)
+    kernel_marks.update(f"flag:{name}" for name in flags - model.unmarked_flags)
+    return frozenset(kernel_marks)
 
 
 def _left_over(name: str, base: int, kernels: Kernels) -> F64:
@@ -206,9 +208,9 @@ def _fill(name: str, kernels: Kernels) -> F64:
 
 def _values(name: str, kernels: Kernels) -> Any:
     both = name.removesuffix("_h").removesuffix("_w")  # one size may stand for both sides
-    for each in (name, both):
-        if each in kernels.batch.dims:
-            return kernels.batch.dims[each]
+    for dim in (name, both):
+        if dim in kernels.batch.dims:
+            return kernels.batch.dims[dim]
     return LEFT_OUT.get(name, 1)
 
 
@@ -232,8 +234,8 @@ def _longest(name: str, kernels: Kernels) -> Any:
 def _reduced(by: np.ufunc, values: Any, batch: OpBatch) -> Any:
     """A dimension that differs from sequence to sequence as one value an op."""
     assert batch.offsets is not None
-    result = by.reduceat(values, batch.offsets[:-1])
-    return result.item() if batch.numbers else result
+    sums = by.reduceat(values, batch.offsets[:-1])
+    return sums.item() if batch.numbers else sums
 
 
 def _sequences(name: str, kernels: Kernels) -> Any:

@@ -121,7 +121,7 @@ def fit_blend(
         level * weights[:count],
         level * weights[count:],
         _log_sd(noise, len(latencies)),
-        tuple(int(each) for each in strays),
+        tuple(int(stray) for stray in strays),
     )
 
 
@@ -201,9 +201,9 @@ def best_samples(
     tried: list[tuple[float, I64]] = []
     for _ in range(DRAWS):
         at = np.sort(draw.choice(among, min(count, len(among)), replace=False))
-        off = [_error(devices, kernels, groups, each, at, pulls) for each in first.values()]
+        off = [_error(devices, kernels, groups, sample, at, pulls) for sample in first.values()]
         tried.append((float(np.mean(off)), at))
-    return min(tried, key=lambda each: each[0])[1]
+    return min(tried, key=lambda trial: trial[0])[1]
 
 
 def _error(
@@ -250,10 +250,10 @@ def check_samples(names: Sequence[str], latencies: F64, usual: tuple[float, floa
         )
     first: dict[str, float] = {}
     for row, (name, value) in enumerate(zip(names, latencies, strict=True), 1):
-        other = first.setdefault(name, float(value))
-        if max(value, other) > SAME * min(value, other):
+        first_value = first.setdefault(name, float(value))
+        if max(value, first_value) > SAME * min(value, first_value):
             raise SilicastError(
-                f"{name[:60]} takes {other:g} ms in one row and {value:g} ms in another",
+                f"{name[:60]} takes {first_value:g} ms in one row and {value:g} ms in another",
                 field=f"row {row}",
                 hint="measure it again on a quiet device, and leave one of them out",
             )

@@ -72,9 +72,9 @@ def clipped(bits: I16) -> I16:
     return clipped
 
 
-def binned(bins: U8, result: I16 | I64) -> U8:
-    """The bins of codes, both with a row a feature; shape as ``result``."""
-    picked: U8 = bins.reshape(-1).take(_places(result, bins.size, bins.shape[1]))
+def binned(bins: U8, feature_codes: I16 | I64) -> U8:
+    """The bins of codes, both with a row a feature; shape as ``feature_codes``."""
+    picked: U8 = bins.reshape(-1).take(_places(feature_codes, bins.size, bins.shape[1]))
     return picked
 
 
@@ -107,9 +107,9 @@ class Trees:
     def __post_init__(self) -> None:
         trees, depth = self.features.shape
         wanted = ((len(self.bins), CODES), (trees, depth), (trees, 1 << depth))
-        items = (self.bins.shape, self.thresholds.shape, self.leaves.shape)
-        if items != wanted or not 1 <= depth <= 8:
-            raise ValueError(f"trees of shapes {items}, expected {wanted}")
+        shapes = (self.bins.shape, self.thresholds.shape, self.leaves.shape)
+        if shapes != wanted or not 1 <= depth <= 8:
+            raise ValueError(f"trees of shapes {shapes}, expected {wanted}")
         if trees and not 0 <= int(self.features.min()) <= int(self.features.max()) < len(self.bins):
             raise ValueError("a tree asks for a feature that there is not")
 
@@ -121,13 +121,13 @@ class Trees:
         """The sum of all trees, shape (n,), for features of shape (F, n), none negative."""
         return self.of_codes(codes(columns))
 
-    def of_codes(self, result: I16) -> F64:
+    def of_codes(self, feature_codes: I16) -> F64:
         """The same for features' codes, shape (F, n)."""
-        return scaled(self.of_bins(binned(self.bins, result)))
+        return scaled(self.of_bins(binned(self.bins, feature_codes)))
 
-    def of_bins(self, result: U8) -> I64:
+    def of_bins(self, feature_bins: U8) -> I64:
         """The same for features' bins, shape (F, n), in units of :data:`LEAF_SCALE`."""
-        total: I64 = self._alone.of_bins(result)[0]
+        total: I64 = self._alone.of_bins(feature_bins)[0]
         return total
 
 
@@ -148,10 +148,10 @@ class TreeSums:
         borders = np.concatenate(([0], np.cumsum(counts))).tolist()
         self._trees = [slice(first, last) for first, last in pairwise(borders)]
         for part, trees in zip(parts, self._trees, strict=True):
-            current = part.features.shape[1]
-            features[:current, trees] = part.features.T
-            thresholds[:current, trees] = part.thresholds.T
-            leaves[trees] = np.tile(part.leaves, 1 << (depth - current))
+            depth_of_part = part.features.shape[1]
+            features[:depth_of_part, trees] = part.features.T
+            thresholds[:depth_of_part, trees] = part.thresholds.T
+            leaves[trees] = np.tile(part.leaves, 1 << (depth - depth_of_part))
         self._depth, self._count = depth, sum(counts)
         # level by level, so that the answers of each are one run of memory
         self._features = features.reshape(-1)
@@ -176,8 +176,8 @@ class TreeSums:
 
     def _leaf_numbers(self, bins: U8) -> U8:
         """The leaf of every tree and row, shape (trees, rows)."""
-        requested = np.ascontiguousarray(bins).take(self._features, axis=0)
-        answers = (requested >= self._thresholds).view(np.uint8)
+        asked_bins = np.ascontiguousarray(bins).take(self._features, axis=0)
+        answers = (asked_bins >= self._thresholds).view(np.uint8)
         answers = answers.reshape(self._depth, self._count, bins.shape[1])
         if bins.shape[1] <= _FEW:
             packed: U8 = np.packbits(answers, axis=0, bitorder="little")[0]
@@ -238,9 +238,9 @@ class Forest:
         """The sum, shape (n,), for features of shape (F, n), none negative."""
         return self.of_codes(codes(columns))
 
-    def of_codes(self, result: I16) -> F64:
+    def of_codes(self, feature_codes: I16) -> F64:
         """The same for features' codes, shape (F, n)."""
-        total: F64 = self._alone.of_bins(binned(self.common.bins, result))[0]
+        total: F64 = self._alone.of_bins(binned(self.common.bins, feature_codes))[0]
         return total
 
 
@@ -301,8 +301,8 @@ def regions(splits: NDArray[np.int16], bins: U8) -> U8:
 
 def _region(splits: list[list[int]], bins: list[int]) -> int:
     """The region of one row; quicker in plain Python."""
-    result = 0
+    number_of_region = 0
     for number, (region, feature, first) in enumerate(splits):
-        if region == result and bins[feature] >= first:
-            result = number + 1
-    return result
+        if region == number_of_region and bins[feature] >= first:
+            number_of_region = number + 1
+    return number_of_region

@@ -51,14 +51,14 @@ _CHUNK = 2048
 
 def coordinates(names: Sequence[str], ragged: frozenset[str]) -> tuple[str, ...]:
     """Those of a family's features that kernels are neighbours by, and its time."""
-    items = [TIME]
+    coordinate_names = [TIME]
     for name in names:
         kind, _, suffix = name.partition(":")
-        current = kind == "x" and (suffix.endswith("share") or suffix == "padding")
+        is_share = kind == "x" and (suffix.endswith("share") or suffix == "padding")
         size = (kind == "size" and suffix not in ragged) or kind == "max"
-        if current or size or kind in ("share", "waves", "fill", "sequences") or kind in MARKS:
-            items.append(name)
-    return tuple(items)
+        if is_share or size or kind in ("share", "waves", "fill", "sequences") or kind in MARKS:
+            coordinate_names.append(name)
+    return tuple(coordinate_names)
 
 
 def placed(names: Sequence[str], kernels: Kernels) -> F64:
@@ -162,12 +162,12 @@ def fit(where: F64, terms: F64, target: F64) -> InterpolationFit:
     prior = Prior.from_constants(c, len(where))
     spread = np.full(len(terms), c["trend_log_sd"] ** 2)
     spread[0] = c["offset_log_sd"] ** 2
-    some = _some(len(target), TUNED_ON)
-    shared = (terms[:, some].T * spread) @ terms[:, some]
+    subset = _some(len(target), TUNED_ON)
+    shared = (terms[:, subset].T * spread) @ terms[:, subset]
     # rows far from the usual, and then those far from all their neighbours, are held at three
     # spreads: one outlier moves no one else
     tame = _held(target, np.full(len(target), np.median(target)))
-    scales, field, noise = fitted_scales(where[:, some], shared, tame[some], prior)
+    scales, field, noise = fitted_scales(where[:, subset], shared, tame[subset], prior)
     scaled = where * scales.reshape(-1, 1)
     _, others = _solved(scales, scaled, terms, tame, spread, field, noise)
     fitted, _ = _solved(scales, scaled, terms, _held(target, others), spread, field, noise)

@@ -60,23 +60,23 @@ class KnownLatencies(Strict, frozen=True):
 
     def without(self, groups: Collection[str]) -> KnownLatencies:
         """Without some groups of devices."""
-        devices = [each for each in self.devices if each.group not in groups]
+        devices = [device for device in self.devices if device.group not in groups]
         return KnownLatencies(self.format, self.card, self.kernel_medians, devices)
 
     @property
     def groups(self) -> list[str]:
         """The group of each device."""
-        return [each.group for each in self.devices]
+        return [device.group for device in self.devices]
 
     @property
     def usual_ms(self) -> tuple[float, float]:
         """Least and greatest median of devices."""
-        medians = [each.median_ms for each in self.devices]
+        medians = [device.median_ms for device in self.devices]
         return min(medians), max(medians)
 
     def of_devices(self, space: ArchitectureSpace, choices: I64) -> F64:
         """Latencies over each device's median, (n, D), none below a hundredth."""
-        columns = [space.latencies(choices, np.array(each.weights)) for each in self.devices]
+        columns = [space.latencies(choices, np.array(device.weights)) for device in self.devices]
         return np.maximum(np.stack(columns, axis=1), 0.01)
 
     def of_kernels(self, space: ArchitectureSpace, choices: I64) -> F64:
@@ -101,13 +101,13 @@ def table_device(space: str, device: str) -> str | None:
     >>> table_device("fbnet", "GeForce RTX 2080 Ti"), table_device("fbnet", "RTX 4090")
     ('2080ti_1', None)
     """
-    known = [each.name for each in known_latencies(space).devices]
+    names = [entry.name for entry in known_latencies(space).devices]
     boards = device_names()
     board = boards.canonical(device) if device in boards else None
-    for name in known:
+    for name in names:
         if normalise(name) == normalise(device):
             return name
-    for name in known:
+    for name in names:
         stem = name.removesuffix(ALONE)
         if board is not None and stem in boards and boards.canonical(stem) == board:
             return name
@@ -121,19 +121,19 @@ def own_table(space: ArchitectureSpace, device: str) -> Blended | None:
     >>> own_table(space_named("fbnet"), "Pixel 3").devices.keys()
     dict_keys(['pixel3'])
     """
-    known, meant = known_latencies(space.name), table_device(space.name, device)
-    for each in known.devices:
-        if each.name == meant:
-            errors = known.card.scores[FITTED_ERRORS]
-            log_sd = max(WIDER * errors[each.name] / 100.0 / MEDIAN_OF_NORMAL, LEAST_LOG_SD)
+    latencies, meant = known_latencies(space.name), table_device(space.name, device)
+    for entry in latencies.devices:
+        if entry.name == meant:
+            errors = latencies.card.scores[FITTED_ERRORS]
+            log_sd = max(WIDER * errors[entry.name] / 100.0 / MEDIAN_OF_NORMAL, LEAST_LOG_SD)
             return Blended(
                 space=space.name,
-                devices={each.name: each.median_ms},
+                devices={entry.name: entry.median_ms},
                 kernels={},
                 log_sd=log_sd,
                 rows=1,
-                least_ms=FLOOR * each.median_ms,
-                most_ms=each.median_ms / FLOOR,
+                least_ms=FLOOR * entry.median_ms,
+                most_ms=entry.median_ms / FLOOR,
             )
     return None
 
@@ -154,8 +154,8 @@ def blended_ms(blend: Blended, choices: I64) -> F64:
     Raises:
         SilicastError: it names a device or a kind of kernel that is not known here.
     """
-    space, known = space_named(blend.space), known_latencies(blend.space)
-    weights = {each.name: np.array(each.weights) for each in known.devices}
+    space, table = space_named(blend.space), known_latencies(blend.space)
+    weights = {device.name: np.array(device.weights) for device in table.devices}
     unknown = [*(set(blend.devices) - set(weights)), *(set(blend.kernels) - set(space.kernels))]
     if unknown:
         raise SilicastError(
@@ -169,15 +169,15 @@ def blended_ms(blend: Blended, choices: I64) -> F64:
     latencies = space.latencies(choices, total)
     if blend.kernels:
         times = np.array([blend.kernels.get(kind, 0.0) for kind in space.kernels])
-        latencies = latencies + known.of_kernels(space, choices) @ times
+        latencies = latencies + table.of_kernels(space, choices) @ times
     floor: F64 = np.maximum(latencies, FLOOR * blend.least_ms)
     return floor
 
 
 def usual_ranks(space: ArchitectureSpace, choices: I64) -> F64:
     """An amount that grows with the latency on a device of which nothing is known, (n,)."""
-    known = known_latencies(space.name)
-    usual: F64 = known.of_devices(space, choices) @ even_weights(known.groups)
+    latencies = known_latencies(space.name)
+    usual: F64 = latencies.of_devices(space, choices) @ even_weights(latencies.groups)
     return usual
 
 
@@ -187,15 +187,15 @@ CENTRAL = (0.1, 0.9)
 """Quantiles of what known devices take, between which networks are measured."""
 
 
-def worth_measuring(space: ArchitectureSpace, known: KnownLatencies, count: int) -> I64:
+def worth_measuring(space: ArchitectureSpace, latencies: KnownLatencies, count: int) -> I64:
     """Networks to measure on a new device, (count, positions), from quick to slow.
 
     See :func:`~silicast.learning.few_samples.best_samples`.
     """
     choices = space.every(CANDIDATES, 0)
-    devices, kernels = known.of_devices(space, choices), known.of_kernels(space, choices)
-    usual = devices @ even_weights(known.groups)
+    devices, kernels = latencies.of_devices(space, choices), latencies.of_kernels(space, choices)
+    usual = devices @ even_weights(latencies.groups)
     low, high = np.quantile(usual, CENTRAL)
     inside = np.flatnonzero((usual >= low) & (usual <= high))
-    best = best_samples(devices, kernels, known.groups, inside, count, space.pulls)
+    best = best_samples(devices, kernels, latencies.groups, inside, count, space.pulls)
     return choices[best[np.argsort(usual[best], kind="stable")]]

@@ -74,8 +74,8 @@ class ScaledCalibrator:
             + sum(value * value for value in times.shared_log_sd.values())
         )
         after = np.sqrt(change.log_sd * change.log_sd + usual_sd * usual_sd)
-        current = np.minimum(before, np.sqrt(_mixed(share, after, before)))
-        return times.corrected(estimate, current, scaled=change.weight)
+        log_sd = np.minimum(before, np.sqrt(_mixed(share, after, before)))
+        return times.corrected(estimate, log_sd, scaled=change.weight)
 
     def _carried(self, device: Device) -> tuple[float, float]:
         """The share that carries over to kernels that are wholly alike, and the sd it leaves."""

@@ -63,8 +63,8 @@ class Smoothed:
         return self.means + across @ self.weights, math.sqrt(max(variance, 0.0))
 
 
-def _covariance(some: F64, others: F64) -> F64:
+def _covariance(points: F64, others: F64) -> F64:
     """Of the logs of latencies, (n, m), by features, (n, f) and (m, f)."""
-    apart = np.mean((some[:, None, :] - others[None, :, :]) ** 2, axis=2)
-    alike: F64 = ALIKE**2 * np.exp(-apart / (2.0 * REACH**2)) + 1.0 + some @ others.T
+    apart = np.mean((points[:, None, :] - others[None, :, :]) ** 2, axis=2)
+    alike: F64 = ALIKE**2 * np.exp(-apart / (2.0 * REACH**2)) + 1.0 + points @ others.T
     return alike

@@ -67,12 +67,14 @@ class Evidence:
     @property
     def collectives(self) -> tuple[CollectiveCurve, ...]:
         """Measured collectives; the first that applies to a call counts."""
-        return tuple(curve for each in self.calibrators for curve in each.calibration.collectives)
+        return tuple(
+            curve for calibrator in self.calibrators for curve in calibrator.calibration.collectives
+        )
 
     def warnings(self, device: Device) -> tuple[str, ...]:
         """What a reader must know of it."""
-        remarks = [warning for each in self.calibrators if (warning := each.warning)]
-        return tuple(dict.fromkeys((*remarks, *(each.warning(device) for each in self.scaled))))
+        remarks = [warning for calibrator in self.calibrators if (warning := calibrator.warning)]
+        return tuple(dict.fromkeys((*remarks, *(scaled.warning(device) for scaled in self.scaled))))
 
 
 ALL_SHIPPED = Evidence()

@@ -88,7 +88,7 @@ class Hierarchical(CollectiveAlgorithm):
         rate = topology.rate / contention(topology, constants)
         sent = size * (passes * (nodes - 1) / nodes / local)
         crossing = ring_crossing(sent, passes * (nodes - 1), topology, constants)
-        items = []
+        by_protocol = []
         for p in PROTOCOLS:
             inside = protocol_time(
                 p,
@@ -100,8 +100,8 @@ class Hierarchical(CollectiveAlgorithm):
             )
             hops_s = crossing.latency_s(p, constants)
             across = hops_s + crossing.stream_s(p, constants)
-            items.append(AlgorithmTime(inside.time_s + across, inside.latency_s + hops_s))
-        return fastest(items)
+            by_protocol.append(AlgorithmTime(inside.time_s + across, inside.latency_s + hops_s))
+        return fastest(by_protocol)
 
 
 @register
@@ -207,8 +207,8 @@ class Torus(CollectiveAlgorithm):
     ) -> AlgorithmTime:
         """The fastest protocol; steps are those of a ring along each dimension."""
         steps = PASSES[op] * sum(side - 1 for side in topology.torus)
-        traffic, remaining = self.traffic(op, size, topology), size * (1.0 / topology.gpus)
-        return quickest_protocol(constants, traffic, remaining, rate=topology.rate, steps=steps)
+        traffic, local_bytes = self.traffic(op, size, topology), size * (1.0 / topology.gpus)
+        return quickest_protocol(constants, traffic, local_bytes, rate=topology.rate, steps=steps)
 
 
 @register

@@ -46,7 +46,7 @@ class Exchange(CollectiveAlgorithm):
             return _message(size, topology, constants)
         n, local = topology.gpus, topology.local
         rate = topology.exchange_rate / contention(topology, constants)
-        inside, remaining = size * ((local - 1) / n), size * (1.0 / n)
+        inside, local_bytes = size * ((local - 1) / n), size * (1.0 / n)
         if topology.torus:
             inside = inside * hops_on(topology.torus)
         crossing = None
@@ -58,7 +58,7 @@ class Exchange(CollectiveAlgorithm):
                 share=crowded(topology, constants),
             )
         return quickest_protocol(
-            constants, inside, remaining, rate=rate, steps=n - 1, crossing=crossing, protocols=P2P
+            constants, inside, local_bytes, rate=rate, steps=n - 1, crossing=crossing, protocols=P2P
         )
 
 
@@ -158,11 +158,13 @@ def _times(
         steps -= hops
         crossing = ring_crossing(traffic / topology.local, hops, topology, constants)
     rate = topology.rate / contention(topology, constants)
-    remaining = size * (0.0 if op == "broadcast" else 1.0 / n)  # what arrives is passed on in place
+    local_bytes = size * (
+        0.0 if op == "broadcast" else 1.0 / n
+    )  # what arrives is passed on in place
     return quickest_protocol(
         constants,
         traffic,
-        remaining,
+        local_bytes,
         rate=rate,
         steps=steps,
         crossing=crossing,
@@ -199,5 +201,5 @@ def contention(topology: Topology, constants: Constants) -> float:
 
 def sharing(topology: Topology, constants: Constants) -> float:
     """How likely pairs take turns: 0 or 1 where it is stated."""
-    stated = {"own": 0.0, "shared": 1.0}
-    return stated.get(topology.host_paths, constants["sharing_hosts"])
+    share_by_paths = {"own": 0.0, "shared": 1.0}
+    return share_by_paths.get(topology.host_paths, constants["sharing_hosts"])

@@ -35,9 +35,9 @@ class State:
 
     def __init__(self, classes: Classes, jobs: Sequence[Job]) -> None:
         self._classes, self._jobs = classes, jobs
-        rounds = [(j, each) for j, job in enumerate(jobs) for each in job.rounds]
-        self._repeat = [each.repeat for _, each in rounds]
-        self._delay = [each.delay_s for _, each in rounds]
+        rounds = [(j, round_) for j, job in enumerate(jobs) for round_ in job.rounds]
+        self._repeat = [round_.repeat for _, round_ in rounds]
+        self._delay = [round_.delay_s for _, round_ in rounds]
         self._last = [0] * len(jobs)
         self._first = [0] * len(jobs)
         number = 0
@@ -104,12 +104,12 @@ class State:
         self._now = self._queue[0][0]
         until = self._now * (1.0 + SAME_TIME)
         while self._queue and self._queue[0][0] <= until:
-            _, what, which, stamp = heapq.heappop(self._queue)
-            if what == _START:
+            _, event, which, stamp = heapq.heappop(self._queue)
+            if event == _START:
                 self._start(which)
-            elif what == _ARRIVE:
+            elif event == _ARRIVE:
                 self._arrive(which)
-            elif what == _BEGIN:
+            elif event == _BEGIN:
                 self._begin(which)
             elif stamp == self._sharing[which].stamp:
                 self._sent(which)
@@ -124,8 +124,8 @@ class State:
             self._later(self._latency[message], _ARRIVE, message)
         self._changed[sharing] = None
 
-    def _later(self, seconds: float, what: int, which: int, stamp: int = 0) -> None:
-        heapq.heappush(self._queue, (self._now + seconds, what, which, stamp))
+    def _later(self, seconds: float, event: int, which: int, stamp: int = 0) -> None:
+        heapq.heappush(self._queue, (self._now + seconds, event, which, stamp))
 
     def _start(self, message: int) -> None:
         if self._size[message] == 0.0:
@@ -229,9 +229,9 @@ class State:
             for m, bytes_ in sharing.left(self._now)
         ]
         queue = sorted(
-            (what, which, round((when - self._now) / unit, DIGITS))
-            for when, what, which, _ in self._queue
-            if what in (_START, _ARRIVE)
+            (event, which, round((when - self._now) / unit, DIGITS))
+            for when, event, which, _ in self._queue
+            if event in (_START, _ARRIVE)
         )
         return (tuple(going), tuple(at), tuple(runs), tuple(done), tuple(left), tuple(queue))
 
@@ -249,7 +249,7 @@ class State:
             if step > 0:
                 ahead = max(self._run[rank] for rank in group)
                 most.append((self._repeat[a] - 2 - ahead) // step)
-        starts = [when for when, what, *_ in self._queue if what == _BEGIN]
+        starts = [when for when, event, *_ in self._queue if event == _BEGIN]
         if starts and period > 0.0:
             most.append(int((min(starts) - self._now) / period) - 1)
         times = min(most, default=0)
@@ -266,8 +266,8 @@ class State:
         for sharing in self._sharing:
             sharing.since += later
         self._queue = [
-            (when if what == _BEGIN else when + later, what, which, stamp)
-            for when, what, which, stamp in self._queue
+            (when if event == _BEGIN else when + later, event, which, stamp)
+            for when, event, which, stamp in self._queue
         ]
         heapq.heapify(self._queue)
         self._seen.clear()

@@ -137,15 +137,15 @@ def sharings(classes: Classes) -> tuple[list[ContendingMessages], list[int]]:
     order = np.argsort(np.array(number_of, dtype=np.int64)[classes.message], kind="stable")
     of_crossing = np.array(number_of, dtype=np.int64)[classes.message[order]]
     ends = np.searchsorted(of_crossing, np.arange(len(members) + 1))
-    items = []
+    shared = []
     for number, messages in enumerate(members):
         mine = order[ends[number] : ends[number + 1]]
         links, link = np.unique(classes.link[mine], return_inverse=True)
         flow = np.searchsorted(np.array(messages), classes.message[mine])
-        items.append(
+        shared.append(
             ContendingMessages(messages, link, flow, classes.count[mine], classes.capacity[links])
         )
-    return items, number_of
+    return shared, number_of
 
 
 def _joined(link: I64, message: I64, messages: int, links: int) -> list[int]:

@@ -114,13 +114,13 @@ def _messages(fabric: Fabric, jobs: Sequence[Job]) -> _Messages:
     target = [none]
     for job in jobs:
         position = np.array(job.ranks, dtype=np.int64)
-        for each in job.rounds:
-            round_of.append(np.full(len(each.source), number, dtype=np.int64))
-            sender.append(each.source + first)
-            receiver.append(each.target + first)
-            indices.append(position[each.source])
-            target.append(position[each.target])
-            size.append(each.size)
+        for round_ in job.rounds:
+            round_of.append(np.full(len(round_.source), number, dtype=np.int64))
+            sender.append(round_.source + first)
+            receiver.append(round_.target + first)
+            indices.append(position[round_.source])
+            target.append(position[round_.target])
+            size.append(round_.size)
             number += 1
         first += len(job.ranks)
     job_of = np.repeat(np.arange(len(jobs), dtype=np.int64), [len(job.ranks) for job in jobs])
@@ -142,7 +142,7 @@ def _refined(every: _Messages, link: I64, capacity: F64, latency: F64) -> tuple[
     message = first
     rank = _mixed(every.job_of.astype(np.uint64), np.uint64(1))
     wire = _mixed(capacity.view(np.uint64), latency.view(np.uint64))
-    result = 0
+    count = 0
     while True:
         over = _sum(_mixed(wire[link], np.uint64(2)), ways, len(first))
         message = _mixed(_mixed(first, over), _mixed(rank[every.sender], rank[every.receiver]))
@@ -150,10 +150,10 @@ def _refined(every: _Messages, link: I64, capacity: F64, latency: F64) -> tuple[
         into = _sum(_mixed(message, np.uint64(4)), every.receiver, len(rank))
         rank = _mixed(rank, _mixed(out, into))
         wire = _mixed(wire, _sum(_mixed(message[ways], np.uint64(5)), link, len(wire)))
-        now = sum(len(np.unique(each)) for each in (message, rank, wire))
-        if now == result:
+        now = sum(len(np.unique(classes)) for classes in (message, rank, wire))
+        if now == count:
             return _by_first(message), _by_first(rank), _by_first(wire)
-        result = now
+        count = now
 
 
 def _by_first(colour: U64) -> I64:

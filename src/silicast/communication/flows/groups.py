@@ -95,11 +95,11 @@ def rounds_of(op: str, method: Method, gpus: int, size: float) -> tuple[Round, .
         raise SilicastError(f"a message of {size:g} bytes", field="bytes", hint="0 or more")
     result = _ROUNDS.get((op, method))
     if result is None:
-        known = sorted(m for o, m in _ROUNDS if o == op)
+        methods = sorted(m for o, m in _ROUNDS if o == op)
         raise unsupported(
             f"no rounds of {op} by {method}",
             "method",
-            f"{op} goes by {', '.join(known)}" if known else "unknown operation",
+            f"{op} goes by {', '.join(methods)}" if methods else "unknown operation",
         )
     return result(gpus, size) if gpus > 1 else ()
 
@@ -122,12 +122,12 @@ def _halving(gpus: int, size: float) -> tuple[Round, ...]:
         raise unsupported(
             f"halving-doubling of {gpus} ranks", "gpus", "a power of two; or take a ring"
         )
-    ranks, items, apart = _ranks(gpus), list[Round](), gpus // 2
+    ranks, rounds, apart = _ranks(gpus), list[Round](), gpus // 2
     while apart:
         size *= 0.5
-        items.append(Round.from_messages(ranks, ranks ^ apart, size))
+        rounds.append(Round.from_messages(ranks, ranks ^ apart, size))
         apart //= 2
-    return tuple(items)
+    return tuple(rounds)
 
 
 def _doubling(gpus: int, size: float) -> tuple[Round, ...]:
@@ -136,17 +136,17 @@ def _doubling(gpus: int, size: float) -> tuple[Round, ...]:
 
 def _down(gpus: int, size: float) -> tuple[Round, ...]:
     """A binomial tree from rank 0: who has the message sends it on, to ever nearer ranks."""
-    items, apart = list[Round](), 1 << ((gpus - 1).bit_length() - 1)
+    rounds, apart = list[Round](), 1 << ((gpus - 1).bit_length() - 1)
     while apart:
         senders = np.arange(0, gpus - apart, 2 * apart, dtype=np.int64)
-        items.append(Round.from_messages(senders, senders + apart, size))
+        rounds.append(Round.from_messages(senders, senders + apart, size))
         apart //= 2
-    return tuple(items)
+    return tuple(rounds)
 
 
 def _up_and_down(gpus: int, size: float) -> tuple[Round, ...]:
     down = _down(gpus, size)
-    up = tuple(Round(each.target, each.source, each.size) for each in down[::-1])
+    up = tuple(Round(round_.target, round_.source, round_.size) for round_ in down[::-1])
     return (*up, *down)
 
 
@@ -260,8 +260,8 @@ def sharing_of(op: Collective, size: float, topology: Topology, groups: Groups) 
     (True, 0.0)
     """
     local = held_by_a_node(groups, topology)
-    each = groups.size - 1 if op == "all_to_all" else local
-    if (messages := groups.devices * each) > MOST_MESSAGES:
+    sharing = groups.size - 1 if op == "all_to_all" else local
+    if (messages := groups.devices * sharing) > MOST_MESSAGES:
         raise over_limit(
             f"{messages:,} messages at once; at most {MOST_MESSAGES:,} are simulated",
             "workload.groups",

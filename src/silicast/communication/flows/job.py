@@ -86,14 +86,14 @@ def check_jobs(fabric: Fabric, jobs: Sequence[Job]) -> None:
             raise SilicastError(f"two jobs are called {name!r}", field="jobs")
     for job in jobs:
         _check_ranks(fabric, job)
-        for number, each in enumerate(job.rounds):
-            _check_round(job, each, f"jobs.{job.name}.rounds.{number}")
+        for number, round_ in enumerate(job.rounds):
+            _check_round(job, round_, f"jobs.{job.name}.rounds.{number}")
         if not (job.delay_s >= 0.0 and math.isfinite(job.delay_s)):
             raise SilicastError(f"starts at {job.delay_s:g} s", field=f"jobs.{job.name}.delay_s")
-        for other in job.after:
-            if other not in names:
+        for needed in job.after:
+            if needed not in names:
                 raise unknown_name(
-                    f"waits for {other!r}, and no job is called so",
+                    f"waits for {needed!r}, and no job is called so",
                     f"jobs.{job.name}.after",
                     f"jobs are {', '.join(names[:8])}",
                 )
@@ -116,32 +116,35 @@ def _check_ranks(fabric: Fabric, job: Job) -> None:
         raise SilicastError(f"rank {twice} stands twice", field=field, hint="each rank once")
 
 
-def _check_round(job: Job, each: Round, field: str) -> None:
-    lengths = {len(each.source), len(each.target), len(each.size)}
+def _check_round(job: Job, round_: Round, field: str) -> None:
+    lengths = {len(round_.source), len(round_.target), len(round_.size)}
     if len(lengths) != 1:
         raise SilicastError(
-            f"{len(each.source)} senders, {len(each.target)} receivers, {len(each.size)} sizes",
+            f"{len(round_.source)} senders, {len(round_.target)} receivers, "
+            f"{len(round_.size)} sizes",
             field=field,
             hint="every message has one of each",
         )
-    if each.repeat < 1:
-        raise SilicastError(f"runs {each.repeat} times", field=f"{field}.repeat", hint="1 or more")
-    if not (each.delay_s >= 0.0 and math.isfinite(each.delay_s)):
-        raise SilicastError(f"{each.delay_s:g} s", field=f"{field}.delay_s", hint="0 or more")
-    for what, ends in (("source", each.source), ("target", each.target)):
+    if round_.repeat < 1:
+        raise SilicastError(
+            f"runs {round_.repeat} times", field=f"{field}.repeat", hint="1 or more"
+        )
+    if not (round_.delay_s >= 0.0 and math.isfinite(round_.delay_s)):
+        raise SilicastError(f"{round_.delay_s:g} s", field=f"{field}.delay_s", hint="0 or more")
+    for end, ends in (("source", round_.source), ("target", round_.target)):
         wrong = ends[(ends < 0) | (ends >= len(job.ranks))]
         if len(wrong):
             raise SilicastError(
                 f"rank {int(wrong[0])} of a job of {len(job.ranks)}",
-                field=f"{field}.{what}",
+                field=f"{field}.{end}",
                 hint=f"0 to {len(job.ranks) - 1}: the other end of its message waits for ever",
             )
-    alone = each.source[each.source == each.target]
+    alone = round_.source[round_.source == round_.target]
     if len(alone):
         raise SilicastError(f"rank {int(alone[0])} sends to itself", field=field)
-    bad = ~(np.isfinite(each.size) & (each.size >= 0.0))
+    bad = ~(np.isfinite(round_.size) & (round_.size >= 0.0))
     if bad.any():
-        raise SilicastError(f"a message of {each.size[bad][0]:g} bytes", field=f"{field}.size")
+        raise SilicastError(f"a message of {round_.size[bad][0]:g} bytes", field=f"{field}.size")
 
 
 def _check_order(jobs: Sequence[Job]) -> None:

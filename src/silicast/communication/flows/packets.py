@@ -67,12 +67,12 @@ class PacketEffects:
         """Those that count, in words; none where flows do."""
         if not self.tcp:
             return ("uplinks are the narrowest links",) if self.uplinks > UPLINKS_ABOVE else ()
-        each = (
+        conditions = (
             (self.windows > WINDOWS_ABOVE, "messages end while windows still grow"),
             (self.both_ways > BOTH_WAYS_ABOVE, "answers wait behind data of the other direction"),
             (self.spread, "packets that are spread over uplinks come out of order"),
         )
-        return tuple(text for counts, text in each if counts)
+        return tuple(text for counts, text in conditions if counts)
 
     @property
     def remark(self) -> str:
@@ -139,9 +139,9 @@ def packet_effects(
         return effects_by_rates(topology)
     windows = both = narrow = whole = 0.0
     spread = False
-    for each in rounds_between(op, size, groups.size, local):
-        source, target = members[:, each.source].ravel(), members[:, each.target].ravel()
-        sizes = np.tile(each.size, groups.count)
+    for round_ in rounds_between(op, size, groups.size, local):
+        source, target = members[:, round_.source].ravel(), members[:, round_.target].ravel()
+        sizes = np.tile(round_.size, groups.count)
         leaves = source // per != target // per
         if not leaves.any():
             continue
@@ -155,7 +155,7 @@ def packet_effects(
         trunk_s = max(
             np.bincount(side[crosses], sizes[crosses], leafs).max() / trunk for side in (out, into)
         )
-        seconds = each.repeat * (max(ends_s, trunk_s) + ONE_WAY_S)
+        seconds = round_.repeat * (max(ends_s, trunk_s) + ONE_WAY_S)
         shared = np.maximum(
             np.bincount(sender, minlength=hosts)[sender],
             np.bincount(target, minlength=hosts)[target],
@@ -164,7 +164,7 @@ def packet_effects(
         shared = np.where(crosses, np.maximum(shared, np.maximum(*flows) * rate / trunk), shared)
         under_way = np.minimum(sizes, rate * 2.0 * ONE_WAY_S / shared)
         grown = float(np.log2(1.0 + under_way / WINDOW).max())
-        windows += each.repeat * 2.0 * ONE_WAY_S * grown
+        windows += round_.repeat * 2.0 * ONE_WAY_S * grown
         both += seconds * bool(ends_s >= trunk_s and np.intersect1d(sender, target).size)
         narrow += seconds * bool(trunk_s > ends_s)
         whole += seconds

@@ -195,18 +195,18 @@ class ProductFabric(Fabric):
     @cached_property
     def _bases(self) -> tuple[int, ...]:
         """The first link of each dimension, and the number of all."""
-        items = [0]
+        bases = [0]
         for dimension in self.dimensions:
-            current = dimension.size - 1 if dimension.kind == "full" else 2
+            links_a_rank = dimension.size - 1 if dimension.kind == "full" else 2
             groups = self.ranks // dimension.size
-            items.append(items[-1] + current * self.ranks + 2 * groups * dimension.pods)
-        return tuple(items)
+            bases.append(bases[-1] + links_a_rank * self.ranks + 2 * groups * dimension.pods)
+        return tuple(bases)
 
-    def _per_link(self, current: Sequence[float], trunk: Sequence[float]) -> F64:
+    def _per_link(self, between_ranks: Sequence[float], trunk: Sequence[float]) -> F64:
         per_link = np.zeros(self._bases[-1])
         for index, dimension in enumerate(self.dimensions):
             start, end = self._bases[index : index + 2]
-            per_link[start:end] = current[index]
+            per_link[start:end] = between_ranks[index]
             if dimension.pods:
                 per_link[start + 2 * self.ranks : end] = trunk[index]
         return per_link

@@ -55,7 +55,7 @@ class JobOutcomes:
     @property
     def end_s(self) -> float:
         """When the last job ended."""
-        return max(each.end_s for each in self.jobs.values())
+        return max(job.end_s for job in self.jobs.values())
 
 
 def simulate(fabric: Fabric, jobs: Sequence[Job], *, fold: bool = True) -> JobOutcomes:
@@ -114,7 +114,7 @@ def _busiest(
     """The link with the most to carry for its capacity, and the share of the time it needs."""
     if not len(classes.link):
         return "", 0.0
-    repeats = np.array([each.repeat for job in jobs for each in job.rounds], dtype=np.float64)
+    repeats = np.array([round_.repeat for job in jobs for round_ in job.rounds], dtype=np.float64)
     sent = classes.size * repeats[classes.round_of]
     carried = np.bincount(
         classes.link, classes.count * sent[classes.message], len(classes.capacity)

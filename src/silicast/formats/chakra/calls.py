@@ -70,10 +70,10 @@ def collectives_of(trace: ChakraTrace, world: int = 0) -> list[TracedCall]:
             there = tuple(trace.ranks) if group == WORLD else tuple(sorted(by_rank))
             ranks = tuple(range(world)) if len(there) < world and _is_world(trace, group) else there
         for number in range(max(map(len, by_rank.values()))):
-            current = tuple(row[number] for row in by_rank.values() if number < len(row))
-            op = COLLECTIVES.get(current[0].node.number("comm_type", -1), "")
-            size = max(member.node.number("comm_size") for member in current)
-            calls.append(TracedCall(op, group, ranks, max(size, 0), current))
+            members = tuple(row[number] for row in by_rank.values() if number < len(row))
+            op = COLLECTIVES.get(members[0].node.number("comm_type", -1), "")
+            size = max(member.node.number("comm_size") for member in members)
+            calls.append(TracedCall(op, group, ranks, max(size, 0), members))
     return calls
 
 
@@ -88,11 +88,11 @@ def messages_of(trace: ChakraTrace) -> list[TracedCall]:
     calls = []
     for (source, target, _), (sends, receives) in rows.items():
         for number in range(max(len(sends), len(receives))):
-            current = (*sends[number : number + 1], *receives[number : number + 1])
-            size = max(member.node.number("comm_size") for member in current)
+            members = (*sends[number : number + 1], *receives[number : number + 1])
+            size = max(member.node.number("comm_size") for member in members)
             calls.append(
                 TracedCall(
-                    "send_recv", f"{source}>{target}", (source, target), max(size, 0), current
+                    "send_recv", f"{source}>{target}", (source, target), max(size, 0), members
                 )
             )
     return calls

@@ -48,15 +48,15 @@ def defects_of(trace: ChakraTrace, world: int = 0) -> list[Defect]:
         defects += _of_collective(call, trace)
     for call in messages_of(trace):
         defects += _of_message(call, trace)
-    return sorted(defects, key=lambda each: each.kind not in FATAL)
+    return sorted(defects, key=lambda defect: defect.kind not in FATAL)
 
 
 def summarised(defects: Sequence[Defect], most: int = _SHOWN) -> list[str]:
     """The first of each kind in words, and how many more there are."""
     summarised = []
-    counts = Counter(each.kind for each in defects)
+    counts = Counter(defect.kind for defect in defects)
     for kind, count in counts.items():
-        shown = [str(each) for each in defects if each.kind == kind][:most]
+        shown = [str(defect) for defect in defects if defect.kind == kind][:most]
         summarised += shown
         if count > len(shown):
             summarised.append(f"{kind}: and {count - len(shown)} more")
@@ -114,7 +114,7 @@ def cycle_of(rank_trace: RankTrace) -> list[ChakraNode]:
 
 
 def _of_collective(call: TracedCall, trace: ChakraTrace) -> Iterator[Defect]:
-    first, remaining = call.members[0], call.members[1:]
+    first, others = call.members[0], call.members[1:]
     name = f"group {call.group!r}" if call.group else "all ranks"
     if not call.op:
         kind = first.node.number("comm_type", -1)
@@ -122,7 +122,7 @@ def _of_collective(call: TracedCall, trace: ChakraTrace) -> Iterator[Defect]:
     for member in call.members:
         if member.rank not in call.ranks:
             yield Defect(OUTSIDE, f"{member}: {name} is {_listed(call.ranks)}")
-    for member in remaining:
+    for member in others:
         for field in ("comm_type", "comm_size"):
             here, there = first.node.number(field, -1), member.node.number(field, -1)
             if here != there:
@@ -142,11 +142,11 @@ def _of_message(call: TracedCall, trace: ChakraTrace) -> Iterator[Defect]:
         if sizes[0] != sizes[1] and min(sizes) >= 0:
             yield Defect(MISMATCH, f"{send} sends {sizes[0]} bytes, {receive} takes {sizes[1]}")
     else:
-        current = call.members[0]
-        other = target if current.node.type == SEND else source
-        if other in trace.ranks:
-            word = "receive" if current.node.type == SEND else "send"
-            yield Defect(UNMATCHED, f"{current}: rank {other} has no {word} for it")
+        sole = call.members[0]
+        peer = target if sole.node.type == SEND else source
+        if peer in trace.ranks:
+            word = "receive" if sole.node.type == SEND else "send"
+            yield Defect(UNMATCHED, f"{sole}: rank {peer} has no {word} for it")
     for member in call.members:
         wanted = source if member.node.type == SEND else target
         if member.rank != wanted:

@@ -243,7 +243,7 @@ def encode_trace(trace: RankTrace) -> bytes:
         version=_bytes(trace.version), attr=map(_attribute_bytes, trace.metadata)
     )
     written = (head, *map(_node, trace.nodes))
-    return b"".join(_sized(each.SerializeToString(deterministic=True)) for each in written)
+    return b"".join(_sized(message.SerializeToString(deterministic=True)) for message in written)
 
 
 def _sized(content: bytes) -> bytes:

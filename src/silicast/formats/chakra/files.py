@@ -63,7 +63,7 @@ def read_chakra(path: Path) -> ChakraTrace:
     files = _files(path)
     total = 0
     ranks: dict[int, RankTrace] = {}
-    known: dict[bytes, RankTrace] = {}  # ranks of one group run the same
+    trace_by_content: dict[bytes, RankTrace] = {}  # ranks of one group run the same
     for rank, file in sorted(files.items()):
         content = read_bounded(file, MAX_BYTES, "a trace of a rank", "record fewer steps")
         total += len(content)
@@ -75,9 +75,9 @@ def read_chakra(path: Path) -> ChakraTrace:
             )
         try:
             digest = hashlib.sha256(content).digest()
-            if digest not in known:
-                known[digest] = decode_trace(content)
-            ranks[rank] = known[digest]
+            if digest not in trace_by_content:
+                trace_by_content[digest] = decode_trace(content)
+            ranks[rank] = trace_by_content[digest]
         except WireError as error:
             raise SilicastError(
                 f"no Chakra trace: {error}",
@@ -102,10 +102,10 @@ def write_chakra(trace: ChakraTrace, folder: Path) -> list[Path]:
             f"cannot make the folder: {error.strerror}", kind="io", file=str(folder)
         ) from None
     paths = []
-    known: dict[int, bytes] = {}
+    encoded: dict[int, bytes] = {}
     for rank, item in trace.ranks.items():
-        content = known.setdefault(id(item), b"") or encode_trace(item)
-        known[id(item)] = content
+        content = encoded.setdefault(id(item), b"") or encode_trace(item)
+        encoded[id(item)] = content
         paths.append(folder / f"{trace.name}.{rank}{SUFFIX}")
         write_atomically(paths[-1], content)
     if trace.groups:
@@ -123,13 +123,13 @@ def _of_prefix(path: Path) -> list[Path]:
 
 def _files(path: Path) -> dict[int, Path]:
     if path.is_dir():
-        result = sorted(path.glob(f"*{SUFFIX}"))
+        files = sorted(path.glob(f"*{SUFFIX}"))
     elif path.suffix.casefold() == SUFFIX:
         name = _NAME.fullmatch(path.name)
         return {int(name["rank"]) if name else 0: path}
     else:
-        result = sorted(_of_prefix(path)) if path.parent.is_dir() else []
-    named = [(match, file) for file in result if (match := _NAME.fullmatch(file.name))]
+        files = sorted(_of_prefix(path)) if path.parent.is_dir() else []
+    named = [(match, file) for file in files if (match := _NAME.fullmatch(file.name))]
     if not named:
         raise SilicastError(
             f"holds no file called prefix.<rank>{SUFFIX}",
@@ -159,8 +159,8 @@ def _groups(folder: Path) -> dict[str, tuple[int, ...]]:
         SilicastError: it is no object of lists of ranks.
     """
     files = sorted(folder.glob("*comm_group*.json"))
-    current = folder / GROUPS
-    file = current if current in files else files[0] if files else None
+    usual_file = folder / GROUPS
+    file = usual_file if usual_file in files else files[0] if files else None
     if file is None:
         return {}
     return {name: _members(name, ranks, file) for name, ranks in json_object(file).items()}

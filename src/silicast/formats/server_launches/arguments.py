@@ -133,12 +133,12 @@ def _flag(launcher: Launcher, name: str) -> str:
     Its own name is returned where no flag is meant.
     """
     head, dot, tail = name.replace("_", "-").partition(".")
-    known = known_flags(launcher)
+    flags = known_flags(launcher)
     head = launcher.reads.aliases.get(head, head)
-    if head not in known and head.startswith("no-"):
+    if head not in flags and head.startswith("no-"):
         head = head.removeprefix("no-")
-    if head not in known and len(head) > 3:
-        begun = sorted({launcher.reads.aliases.get(e, e) for e in known if e.startswith(head)})
+    if head not in flags and len(head) > 3:
+        begun = sorted({launcher.reads.aliases.get(e, e) for e in flags if e.startswith(head)})
         head = begun[0] if len(begun) == 1 else head
     return f"{head}{dot}{tail}"
 
@@ -148,7 +148,7 @@ def known_flags(launcher: Launcher) -> frozenset[str]:
     reads = launcher.reads
     worker = launcher.dynamo.known if launcher.dynamo else ()
     flags = [flag[2:].replace("_", "-") for flag in (*launcher.known.flags, *worker)]
-    tables = [each.partition(".")[0] for each in (*reads.options, *reads.renamed)]
+    tables = [option.partition(".")[0] for option in (*reads.options, *reads.renamed)]
     return frozenset((*flags, *reads.earlier, *tables, *reads.negated, "model", "model-path"))
 
 

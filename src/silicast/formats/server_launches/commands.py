@@ -72,8 +72,8 @@ def command_in(words: Sequence[str]) -> ServerCommand | None:
         for start in launcher.reads.starts:
             if (at := _position(words, start)) is not None:
                 tail = words[at + len(start) :]
-                other = tail[:1] and tail[0] in launcher.reads.not_servers
-                return None if other else _command_of(launcher, words[:at], tail)
+                is_other_program = tail[:1] and tail[0] in launcher.reads.not_servers
+                return None if is_other_program else _command_of(launcher, words[:at], tail)
     for launcher in launchers():
         for at, word in enumerate(words):
             if is_image(launcher, word) and starts_server(launcher):
@@ -81,13 +81,13 @@ def command_in(words: Sequence[str]) -> ServerCommand | None:
     return None
 
 
-def commands_of_script(text: str, given: Mapping[str, str]) -> list[ServerCommand]:
+def commands_of_script(text: str, variables: Mapping[str, str]) -> list[ServerCommand]:
     """Every server that a script starts.
 
     Raises:
         SilicastError: kind "limit": variables grow beyond a limit.
     """
-    script = Script.parse(text, given)
+    script = Script.parse(text, variables)
     installed = {
         name.replace("_", "-"): version
         for words in script.runs

@@ -53,19 +53,19 @@ class _Above:
     files: Mapping[str, str] = field(default_factory=dict)
 
 
-def documents_of(text: str, file: str, given: Mapping[str, str]) -> list[Any]:
+def documents_of(text: str, file: str, variables: Mapping[str, str]) -> list[Any]:
     """The documents of a YAML text; what compose puts in for variables is put in.
 
     Raises:
         SilicastError: a document is no YAML, or a template.
     """
     if re.search(r"^services:", text, re.MULTILINE) and "apiVersion:" not in text:
-        text = _OF_COMPOSE.sub(lambda match: _put_in(match, given), text)
+        text = _OF_COMPOSE.sub(lambda match: _put_in(match, variables), text)
     parts = [part for part in _DOCUMENT.split(text) if part.strip()]
     return [parse_yaml(part, file) for part in parts]
 
 
-def commands_in(documents: Sequence[Any], given: Mapping[str, str]) -> list[ServerCommand]:
+def commands_in(documents: Sequence[Any], variables: Mapping[str, str]) -> list[ServerCommand]:
     """Every server that containers of the documents start."""
     files = {
         name: text
@@ -74,13 +74,13 @@ def commands_in(documents: Sequence[Any], given: Mapping[str, str]) -> list[Serv
         for name, text in _files_of(document)
     }
     above = _Above(files=files)
-    return [each for document in documents for each in _walk(document, above, given)]
+    return [command for document in documents for command in _walk(document, above, variables)]
 
 
-def _put_in(match: re.Match[str], given: Mapping[str, str]) -> str:
+def _put_in(match: re.Match[str], variables: Mapping[str, str]) -> str:
     if match[5]:
         return "$"
-    value = given.get(match[1] or match[4])
+    value = variables.get(match[1] or match[4])
     if value is not None:
         return value
     return match[3] if match[2] == "-" else match[0]
@@ -96,30 +96,30 @@ def _files_of(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield name, table["content"]
 
 
-def _walk(node: Any, above: _Above, given: Mapping[str, str]) -> Iterator[ServerCommand]:
+def _walk(node: Any, above: _Above, variables: Mapping[str, str]) -> Iterator[ServerCommand]:
     if isinstance(node, list):
-        for each in node:
-            yield from _walk(each, above, given)
+        for item in node:
+            yield from _walk(item, above, variables)
     if not isinstance(node, dict):
         return
     node = as_container(node, above.model)
     above = _with(node, above)
-    yield from _started(node, above, given)
+    yield from _started(node, above, variables)
     apart = isinstance(node.get("prefill"), dict) and "decode" not in node
-    for name, each in node.items():
+    for name, item in node.items():
         # tables x-... of compose are templates, which start nothing by themselves
-        if isinstance(each, dict | list) and not str(name).startswith("x-"):
+        if isinstance(item, dict | list) and not str(name).startswith("x-"):
             # who states prefill apart decodes in the rest
             role = ("decode",) if apart and name != "prefill" else ()
             inner = replace(above, names=(*above.names[-8:], *role, str(name)))
-            yield from _walk(each, inner, given)
+            yield from _walk(item, inner, variables)
 
 
 def _with(node: Mapping[str, Any], above: _Above) -> _Above:
     """What a table adds to those around it."""
     changes: dict[str, Any] = {}
-    stated = node.get("deploy")
-    deploy: Mapping[str, Any] = stated if isinstance(stated, dict) else {}
+    deploy_node = node.get("deploy")
+    deploy: Mapping[str, Any] = deploy_node if isinstance(deploy_node, dict) else {}
     for table in (node, deploy):
         for name in _REPLICAS:
             count = table.get(name)
@@ -139,7 +139,7 @@ def _with(node: Mapping[str, Any], above: _Above) -> _Above:
     metadata = node.get("metadata")
     names = [node.get("name"), metadata.get("name") if isinstance(metadata, dict) else None]
     names += [node.get("subComponentType")]
-    changes["names"] = (*above.names, *(each for each in names if isinstance(each, str)))
+    changes["names"] = (*above.names, *(name for name in names if isinstance(name, str)))
     changes["environment"] = {**above.environment, **_environment(node)}
     return replace(above, **changes)
 
@@ -151,11 +151,11 @@ def _environment(node: Mapping[str, Any]) -> dict[str, str]:
         table = node.get(key)
         if isinstance(table, dict):
             values |= {str(n): _text(v) for n, v in table.items() if not isinstance(v, dict)}
-        for each in table if isinstance(table, list) else ():
-            if isinstance(each, dict) and "value" in each:
-                values[str(each.get("name"))] = _text(each["value"])
-            elif isinstance(each, str) and "=" in each:
-                name, _, value = each.partition("=")
+        for entry in table if isinstance(table, list) else ():
+            if isinstance(entry, dict) and "value" in entry:
+                values[str(entry.get("name"))] = _text(entry["value"])
+            elif isinstance(entry, str) and "=" in entry:
+                name, _, value = entry.partition("=")
                 values[name] = value
     return values
 
@@ -177,27 +177,29 @@ def _devices(resources: Any) -> int:
                 return int(count)
     reserved = resources.get("reservations")
     listed = reserved.get("devices") if isinstance(reserved, dict) else None
-    for each in listed if isinstance(listed, list) else ():
-        if isinstance(each, dict) and isinstance(each.get("device_ids"), list):
-            return len(each["device_ids"])
-        if isinstance(each, dict) and isinstance(each.get("count"), int):
-            return int(each["count"])
+    for device in listed if isinstance(listed, list) else ():
+        if isinstance(device, dict) and isinstance(device.get("device_ids"), list):
+            return len(device["device_ids"])
+        if isinstance(device, dict) and isinstance(device.get("count"), int):
+            return int(device["count"])
     return 0
 
 
 def _started(
-    node: Mapping[str, Any], above: _Above, given: Mapping[str, str]
+    node: Mapping[str, Any], above: _Above, variables: Mapping[str, str]
 ) -> Iterator[ServerCommand]:
     """Servers of a table that is a container."""
     image = node["image"] if isinstance(node.get("image"), str) else ""
     start = [*_words(node.get("entrypoint")), *_words(node.get("command"))]
     words = [*start, *_words(node.get("args"))]
     words += above.degrees if "modelCommand" in node else ()
-    environment = {**given, **above.environment}
+    environment = {**variables, **above.environment}
     put_in = {name for word in words for name in _NAMED.findall(word)}
     unused = {n: v for n, v in above.environment.items() if n not in put_in}
     words = [_OF_PODS.sub(lambda m: environment.get(m[1], m[0]), word) for word in words]
-    launcher = next((each for each in launchers() if image and is_image(each, image)), None)
+    launcher = next(
+        (candidate for candidate in launchers() if image and is_image(candidate, image)), None
+    )
     added = above.environment.get(_ADDED)
     if launcher is not None and not words and added is not None:
         words = ["vllm", "serve", above.model, *split(added)]
@@ -206,35 +208,36 @@ def _started(
     if launcher is not None and command_in(words) is None and not _is_shell(words):
         # a pod's command stands in place of the image's program, compose's behind it
         replaces = "args" in node or not _IN_PODS.isdisjoint(above.names)
-        stated = _words(node.get("entrypoint")) or (replaces and _words(node.get("command")))
-        if stated or not starts_server(launcher):
+        command_words = _words(node.get("entrypoint")) or (replaces and _words(node.get("command")))
+        if command_words or not starts_server(launcher):
             return
         words = [image, *words]
     if _is_shell(words) and words[-1] == (inner := script_in(words)):
         # a script may set anew what the container has
         text = f"{_assignments(above.environment)}\n{inner}"
-        outer = {n: v for n, v in given.items() if n not in above.environment}
+        outer = {n: v for n, v in variables.items() if n not in above.environment}
         servers = commands_of_script(text, outer)
     else:
         servers = commands_of_script(quoted(words), environment)
     unread = [f"variables are not read: {n}" for n in ("env_file", "envFrom") if node.get(n)]
-    for each in servers:
+    for server in servers:
         hints = " ".join((*above.names[-6:], str(image)))
-        changed = {n: v for n, v in each.variables.items() if environment.get(n) != v}
+        changed = {n: v for n, v in server.variables.items() if environment.get(n) != v}
         others = {n: v for n, v in unused.items() if n not in changed}
         yield replace(
-            each,
-            environment={**others, **each.environment},
+            server,
+            environment={**others, **server.environment},
             variables=changed,
-            version=each.version or (release_in(image) if is_image(each.launcher, image) else ""),
+            version=server.version
+            or (release_in(image) if is_image(server.launcher, image) else ""),
             name=next((n for n in reversed(above.names) if n not in _NO_NAMES), ""),
-            hints=f"{each.hints} {hints}",
-            replicas=above.replicas * each.replicas,
+            hints=f"{server.hints} {hints}",
+            replicas=above.replicas * server.replicas,
             nodes=above.nodes,
-            devices=each.devices or above.devices,
+            devices=server.devices or above.devices,
             device=above.device,
-            files={**above.files, **each.files},
-            doubts=(*each.doubts, *unread),
+            files={**above.files, **server.files},
+            doubts=(*server.doubts, *unread),
         )
 
 
@@ -257,7 +260,7 @@ def _is_shell(words: Sequence[str]) -> bool:
 def _words(value: Any) -> list[str]:
     """Words of a list, or of a line as a shell divides it."""
     if isinstance(value, list):
-        return [_text(each) for each in value]
+        return [_text(item) for item in value]
     return split(value) if isinstance(value, str) else []
 
 

@@ -26,22 +26,22 @@ def in_host_memory(
     connector, extra = str(options.get(CONNECTOR, "")), f"{TRANSFERS}.kv-connector-extra-config."
     ranks = parallel.get("tp", 1) * parallel.get("pp", 1)
     whole = fields.get(f"{extra}cpu-bytes-to-use")
-    each = fields.get(f"{extra}kv-bytes-per-rank")
-    if connector == "OffloadingConnector" and isinstance(whole or each, int | float):
-        size = whole if isinstance(whole, int | float) else each * ranks
+    bytes_per_rank = fields.get(f"{extra}kv-bytes-per-rank")
+    if connector == "OffloadingConnector" and isinstance(whole or bytes_per_rank, int | float):
+        size = whole if isinstance(whole, int | float) else bytes_per_rank * ranks
         return {OFFLOADED: round(size / (1 << 30), 3)}
     if not connector.startswith("LMCache") or OFFLOADED in options:
         return {}
     environment = {**command.variables, **command.environment}
-    stated = fields.get(f"{extra}lmcache.max-local-cpu-size")
-    stated = environment.get(SIZE_OF_LMCACHE, LMCACHE_GB) if stated is None else stated
+    size_gb = fields.get(f"{extra}lmcache.max-local-cpu-size")
+    size_gb = environment.get(SIZE_OF_LMCACHE, LMCACHE_GB) if size_gb is None else size_gb
     if str(environment.get(IN_HOST, "true")).casefold() in ("false", "0"):
         return {}
     try:
-        return {OFFLOADED: float(stated) * ranks}
+        return {OFFLOADED: float(size_gb) * ranks}
     except ValueError:
         raise SilicastError(
-            f"expected a number of GB, found {str(stated)[:40]!r}",
+            f"expected a number of GB, found {str(size_gb)[:40]!r}",
             file=fields.file,
             field=SIZE_OF_LMCACHE,
         ) from None

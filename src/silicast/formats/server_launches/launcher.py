@@ -153,12 +153,12 @@ def launcher_of(engine: str) -> Launcher:
     Raises:
         SilicastError: there is none.
     """
-    known = {launcher.engine: launcher for launcher in launchers()}
-    if engine not in known:
+    by_engine = {launcher.engine: launcher for launcher in launchers()}
+    if engine not in by_engine:
         raise unsupported(
-            f"{engine} has no files to deploy", "engine", f"one of {', '.join(known)}"
+            f"{engine} has no files to deploy", "engine", f"one of {', '.join(by_engine)}"
         )
-    return known[engine]
+    return by_engine[engine]
 
 
 @functools.cache

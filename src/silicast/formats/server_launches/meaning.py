@@ -49,13 +49,13 @@ def server_of(
         SilicastError: a value of a flag that changes the run is left to the shell, or is wrong.
     """
     launcher, reads = command.launcher, command.launcher.reads
-    given = arguments_of(launcher, command.arguments, opened, file)
+    arguments = arguments_of(launcher, command.arguments, opened, file)
     remarks = [
         f"--{short}: read as --{flag}, which alone begins so"
-        for short, flag in given.abbreviated.items()
+        for short, flag in arguments.abbreviated.items()
     ]
     remarks += command.doubts
-    values = {**given.values}
+    values = {**arguments.values}
     closed_remarks(values, launcher, file, remarks)
     usual = {
         name
@@ -130,9 +130,9 @@ def _model(fields: Fields, file: str, lookup: ModelLookup) -> tuple[str, ModelFa
             "the command names no model", file=file, field="model", hint="write it into the command"
         )
     named = fields.text("served-model-name", default="").split()
-    for each in (name, name.rstrip("/").rpartition("/")[2], *named):
-        if (facts := lookup(each)) is not None:
-            return each, facts
+    for candidate in (name, name.rstrip("/").rpartition("/")[2], *named):
+        if (facts := lookup(candidate)) is not None:
+            return candidate, facts
     return name, None
 
 
@@ -146,8 +146,8 @@ def _parallel(
     ep = fields.count(flags["ep"], default=1) if "ep" in flags else 1
     groups = fields.count(flags.get("attention_dp", "data-parallel-size"), default=1)
     experts = model is None or model.has_experts
-    apart = [_flag(each) for each in launcher.switches.get("attention_dp", ())]
-    in_groups = [each for each in apart if fields.flag(each)]
+    apart = [_flag(flag) for flag in launcher.switches.get("attention_dp", ())]
+    in_groups = [flag for flag in apart if fields.flag(flag)]
     degrees = {"tp": tp, "pp": pp}
     if launcher.options is not None and fields.flag("enable-attention-dp"):
         degrees |= {"tp": 1, "attention_dp": tp}
@@ -161,9 +161,9 @@ def _parallel(
     elif groups > 1:
         degrees["attention_dp" if experts else "dp"] = groups
     spreads = [
-        _flag(each)
-        for each in launcher.switches.get("experts", ())
-        if fields.flag(_flag(each)) and experts
+        _flag(flag)
+        for flag in launcher.switches.get("experts", ())
+        if fields.flag(_flag(flag)) and experts
     ]
     spreads += [
         name
@@ -267,8 +267,8 @@ def _role(fields: Fields, command: ServerCommand, remarks: list[str]) -> str:
     roles = {
         role
         for word in words
-        for role, other in (("prefill", "decode"), ("decode", "prefill"))
-        if role in word.casefold() and other not in word.casefold()
+        for role, peer in (("prefill", "decode"), ("decode", "prefill"))
+        if role in word.casefold() and peer not in word.casefold()
     }
     if len(roles) != 1:
         return ""
@@ -295,22 +295,22 @@ def _devices(command: ServerCommand, tree: Tree) -> list[str]:
     needed = 1
     for name in ("tp", "pp", "attention_dp", "dp"):
         needed *= parallel.get(name, 1)
-    given = command.devices * command.nodes
-    if not given or given == needed or (given < needed and "cluster" in tree):
+    started = command.devices * command.nodes
+    if not started or started == needed or (started < needed and "cluster" in tree):
         return []
-    if given < needed:
-        return [f"it is given {given} devices and asks for {needed}: it would not start"]
-    return [f"it is given {given} devices and uses {needed}"]
+    if started < needed:
+        return [f"it is given {started} devices and asks for {needed}: it would not start"]
+    return [f"it is given {started} devices and uses {needed}"]
 
 
 def _unused(fields: Fields, launcher: Launcher, options: Tree) -> list[str]:
     """Remarks about flags that nothing asked for, by what they would change."""
-    known, effects = known_flags(launcher), effects_of(launcher.engine)
+    flags, effects = known_flags(launcher), effects_of(launcher.engine)
     groups: dict[str, list[str]] = {}
     for line in fields.unused():
         name = line.partition(" = ")[0]
         effect = effects.effect(name)
-        if effect == UNKNOWN and name.partition(".")[0] not in known:
+        if effect == UNKNOWN and name.partition(".")[0] not in flags:
             groups.setdefault("", []).append(f"--{line}")
         else:
             groups.setdefault(effect, []).append(f"--{line}")
@@ -320,7 +320,7 @@ def _unused(fields: Fields, launcher: Launcher, options: Tree) -> list[str]:
             remarks.append(_not_used(effect, lines))
         else:
             version = f"{launcher.engine} {launcher.version}"
-            told = listed_names([_with_nearest(line, known) for line in lines])
+            told = listed_names([_with_nearest(line, flags) for line in lines])
             remarks.append(f"no flag of {version}, would change {UNKNOWN}{WIDER}: {told}")
         if effect in WIDENS or not effect:
             names = [line[2:].partition(" = ")[0] for line in lines]

@@ -86,7 +86,7 @@ def read_server_launch(
                 hint="known: vllm serve, python -m sglang.launch_server, trtllm-serve, in a shell "
                 "script, docker run, docker compose or Kubernetes",
             )
-        started += [(each, path) for each in commands]
+        started += [(command, path) for command in commands]
     path, stated = paths[0], Stated(run=run, variables=variables)
     servers = [
         _Server(*server_of(command, _opener(command, where), str(where), lookup), command)
@@ -95,9 +95,9 @@ def read_server_launch(
     servers = _alike(servers)
     remarks = [f"read as a launch of {servers[0].tree['engine']['name']}"]
     if len(servers) > 1 and not _are_pools(servers):
-        if any(each.exchanges for each in servers):
+        if any(server.exchanges for server in servers):
             raise refuse_role(servers[0].command, str(path))
-        names = {str(n): each.label for n, each in enumerate(servers, 1)}
+        names = {str(n): server.label for n, server in enumerate(servers, 1)}
         servers = [servers[int(stated.chosen(names, str(path))) - 1]]
     elif run:
         raise SilicastError(
@@ -107,8 +107,8 @@ def read_server_launch(
             hint="leave --run out",
         )
     scenario, more = _scenario(servers)
-    remarks += list(dict.fromkeys([*more, *(r for each in servers for r in each.remarks)]))
-    device = next((each.command.device for each in servers if each.command.device), "")
+    remarks += list(dict.fromkeys([*more, *(r for server in servers for r in server.remarks)]))
+    device = next((server.command.device for server in servers if server.command.device), "")
     remarks += device_named(device, scenario) if device else []
     if "device" not in scenario:
         remarks.append("device: not stated; name it")
@@ -153,8 +153,8 @@ class _Server:
 def _commands(source: Source, variables: Mapping[str, str]) -> list[ServerCommand]:
     text = source.text()
     if source.path.suffix.casefold() in _YAML:
-        given = {**_beside(source.path), **variables}
-        return commands_in(documents_of(text, str(source.path), given), given)
+        all_variables = {**_beside(source.path), **variables}
+        return commands_in(documents_of(text, str(source.path), all_variables), all_variables)
     is_unit = "[Service]" in text
     if source.is_json and not is_unit:
         return commands_in([source.table], variables)
@@ -166,7 +166,7 @@ def _commands(source: Source, variables: Mapping[str, str]) -> list[ServerComman
     commands = commands_of_script(text, variables)
     if is_unit and "\nEnvironmentFile=" in source.text():
         unread = "variables are not read: EnvironmentFile"
-        commands = [replace(each, doubts=(*each.doubts, unread)) for each in commands]
+        commands = [replace(command, doubts=(*command.doubts, unread)) for command in commands]
     return commands
 
 
@@ -185,12 +185,12 @@ def _opener(command: ServerCommand, path: Path) -> Callable[[str], Mapping[str, 
 
     def opened(name: str) -> Mapping[str, Any] | None:
         last = name.rpartition("/")[2]
-        for known, text in command.files.items():
-            if known == name or known.rpartition("/")[2] == last:
+        for written_name, text in command.files.items():
+            if written_name == name or written_name.rpartition("/")[2] == last:
                 return table_of(text, Path(last if "." in last else f"{last}.yaml"))
-        for each in (path.parent / name, path.parent / last):
-            if each.is_file():
-                return Source(each, MAX_BYTES, "options of a server").table
+        for candidate in (path.parent / name, path.parent / last):
+            if candidate.is_file():
+                return Source(candidate, MAX_BYTES, "options of a server").table
         raise SilicastError(
             f"names the file {name[:80]}, which is not beside it",
             kind="io",
@@ -216,9 +216,9 @@ def _alike(servers: Sequence[_Server]) -> list[_Server]:
 
 def _are_pools(servers: Sequence[_Server]) -> bool:
     """Whether servers together answer requests: some prefill and the others decode."""
-    roles = {each.role for each in servers}
-    shared = [{n: each.tree.get(n) for n in _SHARED if n != "precision"} for each in servers]
-    return roles == {"prefill", "decode"} and all(each == shared[0] for each in shared)
+    roles = {server.role for server in servers}
+    shared = [{n: server.tree.get(n) for n in _SHARED if n != "precision"} for server in servers]
+    return roles == {"prefill", "decode"} and all(table == shared[0] for table in shared)
 
 
 def _scenario(servers: Sequence[_Server]) -> tuple[Tree, list[str]]:

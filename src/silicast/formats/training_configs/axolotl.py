@@ -77,14 +77,14 @@ class Axolotl(FineTuning):
     def run(
         self, fields: Fields, beside: BesideFiles, devices: int, remarks: list[str]
     ) -> TrainerRun:
-        for one, other in (
+        for first, second in (
             ("bf16", "fp16"),
             ("load_in_4bit", "load_in_8bit"),
             ("deepspeed", "fsdp"),
             ("fp8", "load_in_4bit"),
             ("deepspeed", "fsdp_config"),
         ):
-            refuse_both(fields, one, other)
+            refuse_both(fields, first, second)
         sharding, config = sharding_of(fields, beside, AccelerateConfig(), remarks)
         if fields.has("fsdp_version") and not sharding.zero and fields.has("fsdp_config"):
             sharding = replace(sharding, zero=3)
@@ -157,8 +157,8 @@ def _adapted(fields: Fields, run: TrainerRun, remarks: list[str]) -> TrainerRun:
 
 def _options(fields: Fields, options: Mapping[str, Any], remarks: list[str]) -> dict[str, Any]:
     flash = [is_on(fields.get(name)) for name in KERNELS]
-    stated = fields.text("attn_implementation")
-    eager = is_on(fields.get("eager_attention")) or stated == "eager"
+    attention = fields.text("attn_implementation")
+    eager = is_on(fields.get("eager_attention")) or attention == "eager"
     fused = sum(is_on(fields.get(name)) for name in LOSSES) > 0
     return {
         **options,
@@ -178,6 +178,6 @@ def _loss(fields: Fields) -> dict[str, Any]:
     kind = fields.text("rl").casefold()
     if kind not in TASKS:
         raise unsupported(f"rl: {kind[:40]} is not read", "rl", ", ".join(filter(None, TASKS)))
-    known = is_on(fields.get("precompute_ref_log_probs"))
+    precomputed = is_on(fields.get("precompute_ref_log_probs"))
     task = "reward" if is_on(fields.get("reward_model")) else TASKS[kind]
-    return {"task": task, "more": {"reference": False} if known and task == "dpo" else {}}
+    return {"task": task, "more": {"reference": False} if precomputed and task == "dpo" else {}}

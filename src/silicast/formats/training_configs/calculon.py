@@ -38,7 +38,7 @@ class Calculon(ThreeFiles):
     }
 
     def scenario(self, run: Fields, model: Fields) -> tuple[Tree, list[str]]:
-        made, remark = _model(model)
+        made, remarks = _model(model)
         tp, pp = run.count("tensor_par"), run.count("pipeline_par")
         dp = run.count("data_par")
         gpus = run.count("num_procs", default=tp * pp * dp)
@@ -58,7 +58,7 @@ class Calculon(ThreeFiles):
             sp=kind == "rs_ag" and tp > 1,
         )
         if kind == "p2p_rs_ag":
-            remark.append("tensor_par_comm_type: p2p_rs_ag is taken as an all-reduce")
+            remarks.append("tensor_par_comm_type: p2p_rs_ag is taken as an all-reduce")
         scenario: Tree = {
             "model": made,
             "parallel": parallel,
@@ -76,21 +76,21 @@ class Calculon(ThreeFiles):
                 },
             },
         }
-        return scenario, remark
+        return scenario, remarks
 
     def join(self, system: Fields, scenario: Tree) -> list[str]:
         """Links into the scenario; the device, where the file's name is one's."""
         system.get("matrix", "mem1")
-        remark = device_named(Path(system.file).stem, scenario)
-        remark.append(
+        remarks = device_named(Path(system.file).stem, scenario)
+        remarks.append(
             "matrix, vector, mem1: rates and efficiencies of Silicast's own device are used"
         )
         tables = system.tables("networks")
         if not tables:
-            return remark
+            return remarks
         inner, outer = tables[0], tables[-1]
         if len(tables) > 2:
-            remark.append(f"networks: the first and the last of {len(tables)} are used")
+            remarks.append(f"networks: the first and the last of {len(tables)} are used")
         scenario["cluster"]["gpus_per_node"] = inner.count("size")
         if outer is not inner and (rate := outer.number("bandwidth", default=0.0)):
             scenario["cluster"]["inter_node"] = {
@@ -98,20 +98,20 @@ class Calculon(ThreeFiles):
                 "latency_us": outer.number("latency", default=0.0) * 1e6,
             }
         outer.get("size")
-        return remark
+        return remarks
 
 
 def _model(fields: Fields) -> tuple[dict[str, Any], list[str]]:
     hidden, heads = fields.count("hidden"), fields.count("attn_heads")
     width = fields.count("attn_size", default=0, least=0)
-    current = 0 if width * heads == hidden else width
+    head_dim = 0 if width * heads == hidden else width
     model = DecoderSizes(
         layers=fields.count("num_blocks"), hidden=hidden, heads=heads, vocab=VOCABULARY,
-        intermediate=fields.count("feedforward", default=4 * hidden), head_dim=current,
+        intermediate=fields.count("feedforward", default=4 * hidden), head_dim=head_dim,
         max_positions=fields.count("seq_size"), gated=False, activation="gelu", norm="layernorm",
         position="learned", tied=True, biases=True,
         name=fields.text("name", default=Path(fields.file).stem),
     )  # fmt: skip
-    made, remark = config_of(model)
-    remark.append(f"vocabulary: not stated; {VOCABULARY} is assumed (Calculon has no head)")
-    return made, remark
+    made, remarks = config_of(model)
+    remarks.append(f"vocabulary: not stated; {VOCABULARY} is assumed (Calculon has no head)")
+    return made, remarks

@@ -90,8 +90,8 @@ def config_of(model: DecoderSizes) -> tuple[dict[str, Any], list[str]]:
 
 def _dense(model: DecoderSizes, made: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     if model.gated or model.norm == "rmsnorm":
-        remark = [] if model.gated else ["an MLP without a gate behind RMSNorm: a gate is assumed"]
-        remark += _as_llama(model)
+        remarks = [] if model.gated else ["an MLP without a gate behind RMSNorm: a gate is assumed"]
+        remarks += _as_llama(model)
         if model.qk_norm:
             table = {
                 "architectures": ["Qwen3ForCausalLM"],
@@ -108,8 +108,8 @@ def _dense(model: DecoderSizes, made: dict[str, Any]) -> tuple[dict[str, Any], l
                 "attention_bias": model.biases,
                 "mlp_bias": model.biases,
             }
-        return made | table, remark
-    remark = ["normalised queries and keys are left out"] if model.qk_norm else []
+        return made | table, remarks
+    remarks = ["normalised queries and keys are left out"] if model.qk_norm else []
     grouped = model.kv_heads not in (0, model.heads)
     if model.position == "learned" and not grouped:
         table = {
@@ -119,12 +119,12 @@ def _dense(model: DecoderSizes, made: dict[str, Any]) -> tuple[dict[str, Any], l
             "activation_function": model.activation,
         }
         if not model.biases:
-            remark.append("linear layers are taken with biases")
+            remarks.append("linear layers are taken with biases")
         for name in ("intermediate_size", "num_key_value_heads", "hidden_act"):
             made.pop(name)
-        return made | table, remark
+        return made | table, remarks
     if model.position == "learned":
-        remark.append("learned positions beside grouped queries: rotary ones are assumed")
+        remarks.append("learned positions beside grouped queries: rotary ones are assumed")
     if model.activation == "relu2":
         table = {
             "architectures": ["NemotronForCausalLM"],
@@ -132,13 +132,13 @@ def _dense(model: DecoderSizes, made: dict[str, Any]) -> tuple[dict[str, Any], l
             "attention_bias": model.biases,
             "mlp_bias": model.biases,
         }
-        return made | table, remark
+        return made | table, remarks
     table = {
         "architectures": ["Starcoder2ForCausalLM"],
         "model_type": "starcoder2",
         "use_bias": model.biases,
     }
-    return made | table, remark
+    return made | table, remarks
 
 
 def _as_llama(model: DecoderSizes) -> list[str]:
@@ -153,15 +153,15 @@ def _as_llama(model: DecoderSizes) -> list[str]:
 def _experts(model: DecoderSizes, made: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     if not model.gated and model.norm == "layernorm":
         return _plain_experts(model, made)
-    remark = _as_llama(model)
+    remarks = _as_llama(model)
     if not model.gated:
-        remark.append("experts without a gate: a gate is assumed")
+        remarks.append("experts without a gate: a gate is assumed")
     own_width = model.moe_intermediate or model.intermediate
     counts = {"num_experts_per_tok": model.topk, "moe_intermediate_size": own_width}
     if model.shared_intermediate or model.dense_first:
         shared, remainder = divmod(model.shared_intermediate, own_width)
         if remainder:
-            remark.append(
+            remarks.append(
                 f"a shared expert of {model.shared_intermediate} beside experts of {own_width}: "
                 f"{max(shared, 1)} of {own_width} are assumed"
             )
@@ -188,9 +188,9 @@ def _experts(model: DecoderSizes, made: dict[str, Any]) -> tuple[dict[str, Any],
             "num_local_experts": model.experts,
             "num_experts_per_tok": model.topk,
             "intermediate_size": own_width,
-        }, remark
+        }, remarks
     table["head_dim"] = model.head_dim or model.hidden // model.heads
-    return made | counts | table, remark
+    return made | counts | table, remarks
 
 
 def _plain_experts(model: DecoderSizes, made: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -225,9 +225,9 @@ def _latent(
         "num_nextn_predict_layers": model.mtp_layers,
     }
     own_width = model.moe_intermediate or model.intermediate
-    remark = _as_llama(model)
+    remarks = _as_llama(model)
     if not model.experts:
-        remark.append(
+        remarks.append(
             "latent attention without experts: one expert that every token takes stands in"
         )
     shared = model.shared_intermediate // own_width
@@ -238,4 +238,4 @@ def _latent(
         "n_shared_experts": shared,
         "first_k_dense_replace": model.dense_first if model.experts else model.layers,
         "topk_method": "noaux_tc",
-    }, remark
+    }, remarks

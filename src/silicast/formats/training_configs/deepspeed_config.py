@@ -57,11 +57,11 @@ def read_deepspeed(fields: Fields, remarks: list[str]) -> DeepSpeedConfig:
     if stage > 3:
         raise zero.error(f"no stage {stage}", "stage", "0, 1, 2 or 3")
     halves = [fields.table(name) for name in ("bf16", "bfloat16", "fp16")]
-    on = [each.get("enabled") not in (None, False, "false") for each in halves]
-    if (on[0] or on[1]) and on[2] and AUTO not in [each.get("enabled") for each in halves]:
+    on = [half.get("enabled") not in (None, False, "false") for half in halves]
+    if (on[0] or on[1]) and on[2] and AUTO not in [half.get("enabled") for half in halves]:
         raise fields.error("contradicts bf16", "fp16.enabled", "enable one of them")
-    for each in halves:
-        _ignored(each)
+    for half in halves:
+        _ignored(half)
     batches = [_count(fields, name) for name in BATCHES]
     offload = _offload(zero, stage, remarks)
     reduced = fields.text("communication_data_type", default="")

@@ -160,10 +160,12 @@ def _with_named(
 
 def _named_file(fields: Fields, accelerate: AccelerateConfig) -> str:
     """The name of the DeepSpeed JSON of a run; "" = it names none."""
-    stated = fields.get(*NAMES)
-    if isinstance(stated, Mapping) or accelerate.deepspeed is not None:
+    deepspeed = fields.get(*NAMES)
+    if isinstance(deepspeed, Mapping) or accelerate.deepspeed is not None:
         return ""
-    return accelerate.deepspeed_file or ("" if stated is True or not is_on(stated) else str(stated))
+    return accelerate.deepspeed_file or (
+        "" if deepspeed is True or not is_on(deepspeed) else str(deepspeed)
+    )
 
 
 def sharding_of(
@@ -197,8 +199,8 @@ def _deepspeed(
     fields: Fields, beside: BesideFiles, accelerate: AccelerateConfig, remarks: list[str]
 ) -> DeepSpeedConfig | None:
     """The file that is given, that a table holds, or that is named; None = another way."""
-    stated = fields.get(*NAMES)
-    if isinstance(stated, Mapping):
+    entry = fields.get(*NAMES)
+    if isinstance(entry, Mapping):
         return read_deepspeed(fields.table("deepspeed"), remarks)
     if beside.deepspeed is not None:
         return beside.deepspeed
@@ -212,11 +214,11 @@ def _deepspeed(
             run = Path(fields.file).name
             raise fields.error(
                 f"{name[-60:]} is not given, and its name says no stage of ZeRO",
-                next((each for each in NAMES if fields.has(each)), NAMES[0]),
+                next((key for key in NAMES if fields.has(key)), NAMES[0]),
                 f"name both files: silicast import {run} {name[-60:]}",
             )
         return config
-    return DeepSpeedConfig() if is_on(stated) else None
+    return DeepSpeedConfig() if is_on(entry) else None
 
 
 def _fully_sharded(fields: Fields, sharding: Sharding, remarks: list[str]) -> Sharding:

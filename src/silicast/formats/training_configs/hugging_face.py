@@ -104,8 +104,8 @@ class HuggingFace(FineTuning):
 
     def is_run(self, table: Mapping[str, Any]) -> bool:
         names = {str(name).replace("_", "-") for name in table}
-        known = "per-device-train-batch-size" in names
-        return known and not names & {"stage", "finetuning-type"}
+        states_batch = "per-device-train-batch-size" in names
+        return states_batch and not names & {"stage", "finetuning-type"}
 
     def recognises(self, files: Sequence[Source]) -> bool:
         """Each of the files is one of these."""
@@ -127,8 +127,11 @@ class HuggingFace(FineTuning):
             values |= {"script": script[1]} if script else {}
             written = {name for name, _ in self._written(main, stated)}
             values = {n: v for n, v in values.items() if n != "config-file" or v not in written}
-            given = {} if beside is None else beside.table or {}
-            values = {**{str(name).replace("_", "-"): v for name, v in given.items()}, **values}
+            values_beside = {} if beside is None else beside.table or {}
+            values = {
+                **{str(name).replace("_", "-"): v for name, v in values_beside.items()},
+                **values,
+            }
         named = {name.replace("-", "_"): value for name, value in values.items()}
         return Fields(named, file=str(shown.path), loose=True)
 
@@ -276,8 +279,10 @@ def _with_loss(fields: Fields, run: TrainerRun) -> TrainerRun:
     loss = fields.text("loss_type", default="sigmoid")
     pairs = fields.has("beta") or "dpo" in script
     if pairs and loss not in ("orpo", "simpo"):
-        known = is_on(fields.get("precompute_ref_log_probs")) or is_on(fields.get("reference_free"))
-        return replace(run, task="dpo", more={"reference": False} if known else {})
+        precomputed = is_on(fields.get("precompute_ref_log_probs")) or is_on(
+            fields.get("reference_free")
+        )
+        return replace(run, task="dpo", more={"reference": False} if precomputed else {})
     return replace(run, task="reward") if "reward" in script else run
 
 
@@ -292,10 +297,10 @@ def _shard(
 
 
 def _ranks(fields: Fields, accelerate: AccelerateConfig, devices: int) -> tuple[int, int] | None:
-    stated = ranks_of(fields.hyphened(), devices)
-    if stated is not None and (devices or accelerate.ranks is None):
-        return stated
-    return stated or accelerate.ranks
+    ranks = ranks_of(fields.hyphened(), devices)
+    if ranks is not None and (devices or accelerate.ranks is None):
+        return ranks
+    return ranks or accelerate.ranks
 
 
 def _with_micro_batch(
@@ -325,7 +330,7 @@ def _with_micro_batch(
             micro = math.gcd(micro, USUAL_MICRO_BATCH)
         if micro != USUAL_MICRO_BATCH:
             why = f"of train_batch_size {config.whole} on {ranks} ranks"
-    name = next((each for each in BATCHES if fields.has(each)), BATCHES[0])
+    name = next((key for key in BATCHES if fields.has(key)), BATCHES[0])
     remarks.append(f"{name}: not stated; {micro} a device and pass, {why}")
     return replace(run, micro_batch=micro)
 

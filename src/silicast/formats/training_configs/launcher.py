@@ -54,9 +54,9 @@ def closed(
     Raises:
         SilicastError: one that changes the run is left to the shell.
     """
-    stated = {name: value for name, value in arguments.items() if not unresolved(str(value))}
+    resolved = {name: value for name, value in arguments.items() if not unresolved(str(value))}
     for name, value in arguments.items():
-        if name in stated:
+        if name in resolved:
             continue
         shown = str(value)[:40]
         if effects_of(tool).changes(name):
@@ -72,7 +72,7 @@ def closed(
                 ),
             )
         remarks.append(f"--{name}: its value {shown!r} is left to the shell")
-    return stated
+    return resolved
 
 
 def _of_slurm(variables: Mapping[str, str | list[str]]) -> dict[str, str]:
@@ -94,15 +94,17 @@ def _chosen(
     for words in script.runs:
         arguments = options(words)
         if len(known & arguments.keys()) >= LEAST_KNOWN:
-            what = {n: v for n, v in arguments.items() if effects.changes(n)}
-            runs[tuple(sorted(what.items()))] = words
+            effective = {n: v for n, v in arguments.items() if effects.changes(n)}
+            runs[tuple(sorted(effective.items()))] = words
     if len(runs) < 2:
         return script.command()
-    shared = set.intersection(*(set(each) for each in runs))
+    shared = set.intersection(*(set(arguments_of_run) for arguments_of_run in runs))
     names = {}
-    for number, each in enumerate(runs, 1):
+    for number, arguments_of_run in enumerate(runs, 1):
         differing = [
-            f"--{name} {value}".strip() for name, value in each if (name, value) not in shared
+            f"--{name} {value}".strip()
+            for name, value in arguments_of_run
+            if (name, value) not in shared
         ]
         names[str(number)] = ", ".join(differing[:3])[:80] or "no more arguments"
     chosen = stated.chosen(names, file)
@@ -124,8 +126,8 @@ def ranks_of(fields: Fields, devices: int) -> tuple[int, int] | None:
                 name,
                 "change it, or state all devices: --set cluster.gpus=8",
             )
-    known = processes or in_node * max(nodes, 1) or _number(fields, "ntasks", "world-size", "gpus")
-    total = devices or known
+    ranks = processes or in_node * max(nodes, 1) or _number(fields, "ntasks", "world-size", "gpus")
+    total = devices or ranks
     if not total:
         return None
     if processes and nodes and not in_node:
@@ -135,11 +137,11 @@ def ranks_of(fields: Fields, devices: int) -> tuple[int, int] | None:
 
 def _number(fields: Fields, *names: str) -> int:
     """The first that is a whole number; 0 = none is. The upper end of a range of nodes counts."""
-    result = 0
+    number = 0
     for name in names:
         word = str(fields.get(name) or "").rpartition(":")[2]
-        if not result and word.isdigit():
-            result = (
+        if not number and word.isdigit():
+            number = (
                 fields.count(name, default=0, least=0) if word == fields.get(name) else int(word)
             )
-    return result
+    return number

@@ -84,6 +84,6 @@ def _tuned(fields: Fields, run: TrainerRun, remarks: list[str]) -> TrainerRun:
     if bits not in FEW_BITS:
         raise unsupported(f"{bits} bits are not read", "quantization_bit", "4 or 8")
     name = "lora_target"
-    stated = fields if fields.has(name) else Fields({name: "all"}, file=fields.file)
-    targets = targets_of(stated, name, remarks)
+    tuned_fields = fields if fields.has(name) else Fields({name: "all"}, file=fields.file)
+    targets = targets_of(tuned_fields, name, remarks)
     return run.adapted(fields.count("lora_rank", default=8), targets, bits)

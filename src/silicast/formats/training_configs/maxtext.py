@@ -181,11 +181,11 @@ def _sequences(fields: Fields, total: int, dp: int, pp: int) -> tuple[int, int]:
     Raises:
         SilicastError: they are no whole number, or do not divide.
     """
-    each = fields.number("per_device_batch_size", default=12.0, above=0.0)
-    micro = each * total / dp
+    batch = fields.number("per_device_batch_size", default=12.0, above=0.0)
+    micro = batch * total / dp
     if micro != int(micro):
         raise fields.error(
-            f"{each:g} x {total} devices are no whole number of sequences on {dp} data ranks",
+            f"{batch:g} x {total} devices are no whole number of sequences on {dp} data ranks",
             "per_device_batch_size",
             f"change it to {math.ceil(micro) * dp / total:g}",
         )
@@ -221,7 +221,7 @@ def _of_script(file: Source, stated: Stated) -> dict[str, str]:
         pairs = dict(word.partition("=")[::2] for word in words if re.match(r"[a-z]\w*=", word))
         if "per_device_batch_size" in pairs:
             runs[tuple(sorted(pairs.items()))] = pairs
-    names = {str(number): each.get("run_name", "") for number, each in enumerate(runs.values(), 1)}
+    names = {str(number): run.get("run_name", "") for number, run in enumerate(runs.values(), 1)}
     chosen = list(runs.values())[int(stated.chosen(names, str(file.path))) - 1]
     for name, value in chosen.items():
         if "$" in value and name not in ("run_name", "base_output_directory", "dataset_path"):
@@ -296,28 +296,28 @@ def _degrees(fields: Fields, devices: int, remarks: list[str]) -> dict[str, int]
     slices = 1
     for network in ("dcn", "ici"):
         usual = {axis: -1 if FREE[network] == axis else 1 for axis in AXES}
-        stated = {
+        by_axis = {
             axis: fields.integer(f"{network}_{axis}_parallelism", default=usual[axis], least=-1)
             for axis in AXES
         }
-        free = [axis for axis, degree in stated.items() if degree < 1]
+        free = [axis for axis, degree in by_axis.items() if degree < 1]
         if len(free) > 1:
             raise fields.error(
                 f"{' and '.join(free)} are both -1",
                 f"{network}_{free[0]}_parallelism",
                 "one axis takes what is left",
             )
-        known = math.prod(degree for degree in stated.values() if degree > 0)
+        fixed = math.prod(degree for degree in by_axis.values() if degree > 0)
         if network == "dcn":
-            whole = slices = max(fields.integer("num_slices", default=-1), known, 1)
+            whole = slices = max(fields.integer("num_slices", default=-1), fixed, 1)
         else:
             whole, left = divmod(devices, slices)
             if left:
                 raise fields.error(f"{devices} devices are no {slices} slices", "num_slices")
         axis = free[0] if free else FREE[network]
-        if whole and (whole % known or (not free and known != whole)):
+        if whole and (whole % fixed or (not free and fixed != whole)):
             raise fields.error(
-                f"the axes take {known} of {whole} devices",
+                f"the axes take {fixed} of {whole} devices",
                 f"{network}_{axis}_parallelism",
                 "change an axis (-1 takes what is left), or the devices: --set cluster.gpus",
             )
@@ -326,6 +326,6 @@ def _degrees(fields: Fields, devices: int, remarks: list[str]) -> dict[str, int]
                 f"{network}_{axis}_parallelism: all other devices; state how many there are: "
                 "--set cluster.gpus=8"
             )
-        for name, degree in stated.items():
-            degrees[AXES[name]] *= degree if degree > 0 else max(whole // known, 1)
+        for name, degree in by_axis.items():
+            degrees[AXES[name]] *= degree if degree > 0 else max(whole // fixed, 1)
     return degrees

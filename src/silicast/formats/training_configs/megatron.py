@@ -88,11 +88,11 @@ class Megatron(TrainingConfig):
     def read(self, files: Sequence[Source], stated: Stated) -> tuple[Tree, list[str]]:
         table, file = files[0].table, str(files[0].path)
         if table is None:
-            arguments, remark = arguments_of(files[0].text(), file, stated, KNOWN, "megatron")
+            arguments, remarks = arguments_of(files[0].text(), file, stated, KNOWN, "megatron")
         else:
-            arguments, remark = _flat(_one_run(table, file, stated)), []
+            arguments, remarks = _flat(_one_run(table, file, stated)), []
         scenario, more = scenario_of(arguments, file, stated.devices)
-        return scenario, [*remark, *more]
+        return scenario, [*remarks, *more]
 
 
 def scenario_of(
@@ -108,9 +108,9 @@ def scenario_of(
     Raises:
         SilicastError: see :func:`~silicast.formats.training_configs.reader.read_training_config`.
     """
-    remark: list[str] = []
-    stated = closed(arguments, file, remark, "megatron")
-    fields = Fields(stated, file=file, loose=True)
+    remarks: list[str] = []
+    resolved = closed(arguments, file, remarks, "megatron")
+    fields = Fields(resolved, file=file, loose=True)
     if fields.has("encoder-num-layers"):
         raise unsupported(
             "an encoder and a decoder of other lengths are not modelled in training",
@@ -126,13 +126,13 @@ def scenario_of(
         has_experts = fields.count("expert-model-parallel-size", default=1) > 1
     else:
         model, layers, more = _model(fields)
-        remark += more
+        remarks += more
         has_experts = fields.has("num-experts")
     options, more = switches(fields, experts=has_experts)
-    remark += more
+    remarks += more
     ranks = ranks_of(fields, devices)
     refuse_contradictions(fields)
-    parallel = _parallel(fields, ranks, layers, remark, experts=has_experts)
+    parallel = _parallel(fields, ranks, layers, remarks, experts=has_experts)
     micro = fields.count("micro-batch-size", default=1)
     scenario: Tree = {
         "model": model,
@@ -142,8 +142,8 @@ def scenario_of(
         "workload": {
             "seq_len": fields.count("seq-length"),
             "micro_batch": micro,
-            "global_batch": _global_batch(fields, micro, parallel, remark),
-            "recompute": _recompute(fields, remark),
+            "global_batch": _global_batch(fields, micro, parallel, remarks),
+            "recompute": _recompute(fields, remarks),
             "optimizer": fields.choice("optimizer", OPTIMIZERS, "adam"),
             "overlap": {
                 "gradients": fields.flag("overlap-grad-reduce"),
@@ -163,7 +163,7 @@ def scenario_of(
         scenario["workload"]["mtp_layers"] = fields.count("mtp-num-layers", least=0)
     if fields.flag("moe-router-force-load-balancing"):
         scenario["workload"]["routing"] = "balanced"
-    return scenario, [*remark, *effects_of("megatron").unused([fields], scenario)]
+    return scenario, [*remarks, *effects_of("megatron").unused([fields], scenario)]
 
 
 def _one_run(table: Mapping[str, Any], file: str, stated: Stated) -> Mapping[str, Any]:
@@ -254,11 +254,11 @@ def _dense_layers(fields: Fields, layers: int, remarks: list[str]) -> int:
 def _vocabulary(fields: Fields, tp: int, remarks: list[str]) -> int:
     """Padded, as Megatron-LM pads it."""
     tokenizer = fields.text("tokenizer-type")
-    known = VOCABULARIES.get(tokenizer, 0)
-    stated = fields.count("padded-vocab-size", default=0, least=0)
-    if stated:
-        return stated
-    size = fields.count("vocab-size", default=known, least=0)
+    tokenizer_size = VOCABULARIES.get(tokenizer, 0)
+    padded_size = fields.count("padded-vocab-size", default=0, least=0)
+    if padded_size:
+        return padded_size
+    size = fields.count("vocab-size", default=tokenizer_size, least=0)
     if not size:
         size = VOCABULARIES["GPT2BPETokenizer"]
         remarks.append(f"vocabulary: not stated; {size} of GPT-2 are assumed")
@@ -300,17 +300,17 @@ def _parallel(
         zero = fields.count("zero-stage", least=0)
     chunks = fields.count("num-virtual-stages-per-pipeline-rank", default=1)
     if fields.has("num-layers-per-virtual-pipeline-stage"):
-        each = fields.count("num-layers-per-virtual-pipeline-stage")
+        layers_of_virtual_stage = fields.count("num-layers-per-virtual-pipeline-stage")
         if not layers:
             raise fields.error(
                 "needs the number of layers, which the model's name stands for",
                 "num-layers-per-virtual-pipeline-stage",
                 "state how many chunks a rank has: virtual_pipeline_model_parallel_size",
             )
-        chunks, remainder = divmod(layers, pp * each)
+        chunks, remainder = divmod(layers, pp * layers_of_virtual_stage)
         if remainder or not chunks:
             raise fields.error(
-                f"{layers} layers on {pp} stages are no chunks of {each}",
+                f"{layers} layers on {pp} stages are no chunks of {layers_of_virtual_stage}",
                 "num-layers-per-virtual-pipeline-stage",
             )
     parallel = parallel_of(
@@ -346,9 +346,9 @@ def _global_batch(
 ) -> int:
     if fields.has("global-batch-size"):
         return fields.count("global-batch-size")
-    current = micro * int(parallel.get("dp", 1))
-    remarks.append(f"global-batch-size: not stated; {current}, one micro-batch a data rank")
-    return current
+    global_batch = micro * int(parallel.get("dp", 1))
+    remarks.append(f"global-batch-size: not stated; {global_batch}, one micro-batch a data rank")
+    return global_batch
 
 
 def _recompute(fields: Fields, remarks: list[str]) -> str:
@@ -365,8 +365,8 @@ def _recompute(fields: Fields, remarks: list[str]) -> str:
         return "full"
     if kind != "selective":
         return "none"
-    stated = fields.text("recompute-modules", default="core_attn")
-    modules = re.findall(r"[a-z_]+", stated)
+    listed = fields.text("recompute-modules", default="core_attn")
+    modules = re.findall(r"[a-z_]+", listed)
     unknown = [name for name in modules if name not in MODULES]
     if unknown:
         raise fields.error(

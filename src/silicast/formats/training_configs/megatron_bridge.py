@@ -199,9 +199,9 @@ def _arguments(tree: Mapping[str, Any], file: str) -> tuple[dict[str, Any], str]
 def _named(tree: Mapping[str, Any]) -> str:
     """The model's name; "" = its sizes describe it."""
     model = tree["model"]
-    given = model.get(GIVEN) or []
+    arguments = model.get(GIVEN) or []
     if str(model.get(CALLED, "")).endswith("from_hf_pretrained"):
-        return str(given[0]) if given and isinstance(given[0], str) else ""
+        return str(arguments[0]) if arguments and isinstance(arguments[0], str) else ""
     return str(tree.get("hf_path") or model.get("hf_path") or "")
 
 
@@ -237,15 +237,15 @@ def _formats(value: Any, file: str) -> dict[str, Any]:
     known_values({"mixed_precision": value}, "", file, effects_of(TOOL))
     if isinstance(value, Mapping):
         if isinstance(value.get("bf16"), bool) or "fp8_recipe" in value:  # its fields one by one
-            stated = {name: value.get(name) for name in ("bf16", "fp16")}
-            made: dict[str, Any] = {name: True for name, on in stated.items() if on is True}
+            switches = {name: value.get(name) for name in ("bf16", "fp16")}
+            made: dict[str, Any] = {name: True for name, on in switches.items() if on is True}
             if value.get("fp8"):
                 made |= {"fp8-format": value["fp8"]}
                 recipe = value.get("fp8_recipe")
                 made |= {"fp8-recipe": recipe} if recipe else {}
             return made or {"bf16": True}
-        given = value.get(GIVEN) or [value.get(CALLED, "")]
-        value = given[0] if isinstance(given, list) else given
+        arguments = value.get(GIVEN) or [value.get(CALLED, "")]
+        value = arguments[0] if isinstance(arguments, list) else arguments
     word = str(value or "bf16_mixed").rpartition(".")[2]
     half = "fp16" if word.startswith("fp16") else "bf16"
     return {half: True} | next((dict(made) for name, made in MIXED if name in word), {})

@@ -127,10 +127,10 @@ def switches(fields: Fields, *, experts: bool) -> tuple[dict[str, Any], list[str
 
 def _dispatcher(fields: Fields, *, experts: bool) -> dict[str, Any]:
     """The option of what brings tokens to experts, where one is stated."""
-    stated = fields.text("moe-token-dispatcher-type", default="")
-    if stated and stated not in DISPATCHERS:
-        return {"unpriced": [f"moe-token-dispatcher-type {stated}"]}
-    return {"dispatcher": DISPATCHERS[stated]} if stated and experts else {}
+    dispatcher = fields.text("moe-token-dispatcher-type", default="")
+    if dispatcher and dispatcher not in DISPATCHERS:
+        return {"unpriced": [f"moe-token-dispatcher-type {dispatcher}"]}
+    return {"dispatcher": DISPATCHERS[dispatcher]} if dispatcher and experts else {}
 
 
 def _listed(names: list[str]) -> str:
@@ -157,11 +157,11 @@ def _of_memory(fields: Fields) -> dict[str, Any]:
 
 def _unfused(fields: Fields) -> bool:
     """Whether scores and softmax are kernels of their own."""
-    stated = fields.text("attention-backend", default="auto").removeprefix("AttnBackend.")
+    backend = fields.text("attention-backend", default="auto").removeprefix("AttnBackend.")
     layers = fields.text("transformer-impl", default="transformer_engine")
-    if fields.flag("use-flash-attn") or stated in ("flash", "fused"):
+    if fields.flag("use-flash-attn") or backend in ("flash", "fused"):
         return False
-    return layers == "local" or stated in ("unfused", "local")
+    return layers == "local" or backend in ("unfused", "local")
 
 
 def _drops(fields: Fields) -> bool:
@@ -206,9 +206,9 @@ def refuse_contradictions(fields: Fields) -> None:
         ("use-torch-fsdp2", "use-distributed-optimizer"),
         ("num-layers-per-virtual-pipeline-stage", "num-virtual-stages-per-pipeline-rank"),
     )
-    for one, other in both:
-        if _is_on(fields, one) and _is_on(fields, other):
-            raise fields.error(f"contradicts --{other}", one, "keep one of them")
+    for first, second in both:
+        if _is_on(fields, first) and _is_on(fields, second):
+            raise fields.error(f"contradicts --{second}", first, "keep one of them")
     needs = (
         ("fp8-recipe", ("fp8-format", "fp8"), "products are in 16 bits without it"),
         ("fp8-param-gather", ("fp8-format", "fp8"), "weights are in 16 bits without it"),

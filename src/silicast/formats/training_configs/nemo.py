@@ -77,7 +77,7 @@ class Nemo(TrainingConfig):
         file, table = str(files[0].path), files[0].table or {}
         remarks: list[str] = []
         model = _resolved(table["model"], table, file)
-        arguments, other = _arguments(model)
+        arguments, unread = _arguments(model)
         trainer = Fields(table["trainer"], "trainer", file, loose=True)
         for name, to in (("devices", "nproc-per-node"), ("num_nodes", "nnodes")):
             value = trainer.get(name)
@@ -90,10 +90,10 @@ class Nemo(TrainingConfig):
                     arguments["bf16" if "bf16" in name else "fp16"] = True
         else:
             arguments["bf16"] = True
-        named = str(other.get("restore_from_path") or other.get("hf_model_name") or "")
+        named = str(unread.get("restore_from_path") or unread.get("hf_model_name") or "")
         described = "num-layers" in arguments
         scenario, more = scenario_of(arguments, file, stated.devices, "" if described else named)
-        _adapters(other, scenario, file, remarks)
+        _adapters(unread, scenario, file, remarks)
         return scenario, [*remarks, *more]
 
 
@@ -121,16 +121,16 @@ def _resolved(model: Mapping[str, Any], table: Mapping[str, Any], file: str) -> 
 def _arguments(model: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Arguments of Megatron-LM, and the fields that are tables or of NeMo alone."""
     arguments: dict[str, Any] = {"untie-embeddings-and-output-weights": True}
-    other: dict[str, Any] = {}
+    unread: dict[str, Any] = {}
     for name, value in model.items():
         key = str(name).replace("_", "-")
         key = RENAMED.get(key, key)
         if isinstance(value, Mapping) or name in ("restore_from_path", "activation", "bias"):
-            other[name] = value
+            unread[name] = value
         elif key and value is not None and value is not False:
             arguments[key] = " ".join(map(str, value)) if isinstance(value, list) else value
-    _rename_layers(arguments, other, model)
-    optim = other.get("optim")
+    _rename_layers(arguments, unread, model)
+    optim = unread.get("optim")
     if isinstance(optim, Mapping):
         kind = str(optim.get("name", "adam"))
         arguments["optimizer"] = OPTIMIZERS.get(kind, kind)
@@ -138,20 +138,20 @@ def _arguments(model: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
             arguments["use-distributed-optimizer"] = True
         arguments["overlap-grad-reduce"] = bool(optim.get("overlap_grad_sync"))
         arguments["overlap-param-gather"] = bool(optim.get("overlap_param_sync"))
-    tokenizer = other.get("tokenizer")
+    tokenizer = unread.get("tokenizer")
     if isinstance(tokenizer, Mapping) and tokenizer.get("vocab_size"):
         arguments.setdefault("vocab-size", tokenizer["vocab_size"])
-    return arguments, other
+    return arguments, unread
 
 
 def _rename_layers(
-    arguments: dict[str, Any], other: Mapping[str, Any], model: Mapping[str, Any]
+    arguments: dict[str, Any], unread: Mapping[str, Any], model: Mapping[str, Any]
 ) -> None:
     """Values of the model's fields in Megatron-LM's words."""
-    activation = str(other.get("activation", "gelu"))
+    activation = str(unread.get("activation", "gelu"))
     if activation in ACTIVATIONS:
         arguments[ACTIVATIONS[activation]] = True
-    if other.get("bias", True) is False:
+    if unread.get("bias", True) is False:
         arguments["disable-bias-linear"] = True
     arguments.pop("share-embeddings-and-output-weights", None)
     if model.get("share_embeddings_and_output_weights", True):
@@ -168,8 +168,8 @@ def _rename_layers(
         arguments.pop(name, None)
 
 
-def _adapters(other: Mapping[str, Any], scenario: Tree, file: str, remarks: list[str]) -> None:
-    peft = other.get("peft")
+def _adapters(unread: Mapping[str, Any], scenario: Tree, file: str, remarks: list[str]) -> None:
+    peft = unread.get("peft")
     if not isinstance(peft, Mapping) or str(peft.get("peft_scheme") or "none") == "none":
         return
     scheme = str(peft["peft_scheme"])

@@ -64,7 +64,7 @@ def chosen_recipe(
     name = stated.chosen(recipes, path)
     built = builts[name]
     for line, names in built.blocked:
-        if any(effects.changes(each.partition(".")[2]) for each in names):
+        if any(effects.changes(argument.partition(".")[2]) for argument in names):
             raise unsupported(
                 f"sets {names[0]}, by what is known when it runs",
                 line,
@@ -88,7 +88,7 @@ def known_values(table: Any, path: str, file: str, effects: Effects) -> dict[str
     Raises:
         SilicastError: one that changes a step is known only when the file runs.
     """
-    known: dict[str, Any] = {}
+    readable: dict[str, Any] = {}
     for name, value in (table if isinstance(table, Mapping) else {}).items():
         called = str(value.get(CALLED, "")) if isinstance(value, Mapping) else ""
         if name in NAMES:
@@ -98,7 +98,7 @@ def known_values(table: Any, path: str, file: str, effects: Effects) -> dict[str
         else:
             stated = value
         if not isinstance(stated, Unread):
-            known |= {} if isinstance(value, Mapping) else {str(name): value}
+            readable |= {} if isinstance(value, Mapping) else {str(name): value}
         elif effects.changes(f"{path}.{name}") and not str(stated).startswith(OF_NO_EFFECT):
             raise unsupported(
                 f"{stated} is known when the file runs",
@@ -106,4 +106,4 @@ def known_values(table: Any, path: str, file: str, effects: Effects) -> dict[str
                 "write the value itself",
                 file=file,
             )
-    return known
+    return readable

@@ -73,7 +73,7 @@ class Stated:
                 file=file,
                 hint="name the file that starts the run",
             )
-        shown = [f"{name} ({what})" if what else name for name, what in runs.items()]
+        shown = [f"{name} ({label})" if label else name for name, label in runs.items()]
         more = f" and {len(shown) - _MOST_RUNS} more" if len(shown) > _MOST_RUNS else ""
         listed = f"{', '.join(shown[:_MOST_RUNS])}{more}"
         message = f"has no run {self.run[:40]!r}" if self.run else f"holds {len(runs)} runs"
@@ -162,11 +162,15 @@ def read_training_config(
         if paths.count(path) > 1:
             raise SilicastError("is given twice", file=str(path), hint="give each file once")
     files = _opened(paths)
-    tool = next((each for each in _KNOWN.all().values() if each.recognises(files)), None)
+    tool = next(
+        (candidate for candidate in _KNOWN.all().values() if candidate.recognises(files)), None
+    )
     if tool is None:
-        known = "; ".join(f"{each.name}: {each.files}" for each in _KNOWN.all().values())
+        tools = "; ".join(
+            f"{candidate.name}: {candidate.files}" for candidate in _KNOWN.all().values()
+        )
         raise SilicastError(
-            "is no training configuration that is known", file=str(paths[0]), hint=known
+            "is no training configuration that is known", file=str(paths[0]), hint=tools
         )
     stated = Stated(devices, run, variables)
     try:
@@ -182,10 +186,10 @@ def read_training_config(
         )
     _check_variables(variables, files)
     check_divides(scenario, tool.numbers, str(files[0].path))
-    remark = [f"read as a configuration of {tool.name}", *remarks]
+    remarks = [f"read as a configuration of {tool.name}", *remarks]
     if "device" not in scenario:
-        remark.append("device: not stated; name it")
-    return {"format": 1, "task": "training", **scenario}, remark
+        remarks.append("device: not stated; name it")
+    return {"format": 1, "task": "training", **scenario}, remarks
 
 
 def missing_of(scenario: Tree) -> tuple[str, str] | None:
@@ -237,20 +241,20 @@ def check_divides(scenario: Tree, numbers: Mapping[str, str], file: str) -> None
 
 
 def _opened(paths: Iterable[Path]) -> list[Source]:
-    items = []
+    files = []
     for path in paths:
         if path.is_dir():
-            items += sorted(p for p in path.iterdir() if p.suffix.casefold() in SUFFIXES)
+            files += sorted(p for p in path.iterdir() if p.suffix.casefold() in SUFFIXES)
         else:
-            items.append(path)
-    if not items:
+            files.append(path)
+    if not files:
         named = next(map(str, paths), "")
         raise SilicastError("holds no configuration", kind="io", file=named)
-    if len(items) > MOST_FILES:
+    if len(files) > MOST_FILES:
         raise over_limit(
-            f"holds {len(items)} files", hint="name the ones", file=str(items[0].parent)
+            f"holds {len(files)} files", hint="name the ones", file=str(files[0].parent)
         )
-    return [Source(path, MAX_TOML_BYTES, "a configuration of training") for path in items]
+    return [Source(path, MAX_TOML_BYTES, "a configuration of training") for path in files]
 
 
 def _check_variables(variables: Mapping[str, str], files: Sequence[Source]) -> None:

@@ -35,7 +35,7 @@ class SimuMax(ThreeFiles):
     }
 
     def scenario(self, run: Fields, model: Fields) -> tuple[Tree, list[str]]:
-        made, remark = _model(model, run.count("seq_len"))
+        made, remarks = _model(model, run.count("seq_len"))
         names = ("tp", "pp", "cp", "ep", "etp")
         tp, pp, cp, ep, etp = (run.count(f"{name}_size", default=1) for name in names)
         world = run.count("world_size")
@@ -72,18 +72,18 @@ class SimuMax(ThreeFiles):
                 "seq_len": run.count("seq_len"),
                 "micro_batch": micro,
                 "global_batch": micro * run.count("micro_batch_num") * dp,
-                "recompute": _recompute(run, remark),
+                "recompute": _recompute(run, remarks),
             },
         }
         if model.count("expert_num", default=1, least=0) > 1:
             scenario["workload"]["routing"] = "balanced"
-        return scenario, remark
+        return scenario, remarks
 
     def join(self, system: Fields, scenario: Tree) -> list[str]:
         """Links into the scenario; the device, where the system's name is one's."""
-        remark = device_named(system.text("sys_name", default=Path(system.file).stem), scenario)
+        remarks = device_named(system.text("sys_name", default=Path(system.file).stem), scenario)
         system.get("accelerator")
-        remark.append("accelerator: rates and efficiencies of Silicast's own device are used")
+        remarks.append("accelerator: rates and efficiencies of Silicast's own device are used")
         if system.has("num_per_node"):
             scenario["cluster"]["gpus_per_node"] = system.count("num_per_node")
         networks = system.table("networks")
@@ -94,7 +94,7 @@ class SimuMax(ThreeFiles):
                 "bandwidth_gb_per_s": rate,
                 "latency_us": link.number("latency_us", default=0.0),
             }
-        return remark
+        return remarks
 
 
 def _model(fields: Fields, seq_len: int) -> tuple[dict[str, Any], list[str]]:

@@ -37,17 +37,17 @@ class ThreeFiles(TrainingConfig):
     @final
     def read(self, files: Sequence[Source], stated: Stated) -> tuple[Tree, list[str]]:  # noqa: ARG002 - a run states them
         run, model = (self._needed(files, part) for part in list(self.parts)[:2])
-        scenario, remark = self.scenario(run, model)
+        scenario, remarks = self.scenario(run, model)
         system = self._found(files, list(self.parts)[2])
         if system is None:
-            return scenario, [*remark, "system: not given", *not_used([model, run])]
-        remark += self.join(system, scenario)
-        return scenario, [*remark, *not_used([model, run, system])]
+            return scenario, [*remarks, "system: not given", *not_used([model, run])]
+        remarks += self.join(system, scenario)
+        return scenario, [*remarks, *not_used([model, run, system])]
 
     def _found(self, files: Sequence[Source], part: str) -> Fields | None:
         """The first file that holds all fields of a part."""
         names = self.parts[part]
-        held = (each for each in files if each.table and all(n in each.table for n in names))
+        held = (file for file in files if file.table and all(n in file.table for n in names))
         file = next(held, None)
         if file is None:
             return None

@@ -58,16 +58,16 @@ def job_of(file: Source, stated: Stated, remarks: list[str]) -> Tree:
     job["training"] = {**DEFAULTS, **job["training"]}
     again = tree.get("activation_checkpoint")
     kind = str(again.get(CALLED, "")).split(".") if isinstance(again, Mapping) else []
-    known = [MODES[word] for word in kind if word in MODES]
-    if kind and not known:
+    modes = [MODES[word] for word in kind if word in MODES]
+    if kind and not modes:
         raise unsupported(
             f"{'.'.join(kind)} is not read",
             "activation_checkpoint",
             ", ".join(MODES),
             file=str(file.path),
         )
-    job["activation_checkpoint"] = {"mode": known[0] if known else "none"}
-    if known == ["selective"]:
+    job["activation_checkpoint"] = {"mode": modes[0] if modes else "none"}
+    if modes == ["selective"]:
         job["activation_checkpoint"]["selective_ac_option"] = "op"
     optimizer = tree.get("optimizer")
     called = str(optimizer.get(CALLED, "")) if isinstance(optimizer, Mapping) else ""
@@ -76,8 +76,10 @@ def job_of(file: Source, stated: Stated, remarks: list[str]) -> Tree:
 
 
 def _model(spec: Any, python: PythonFile, name: str, file: Source) -> Tree:
-    given = spec.get(GIVEN) if isinstance(spec, Mapping) else None
-    flavor = given[0] if given else spec.get("flavor") if isinstance(spec, Mapping) else None
+    arguments = spec.get(GIVEN) if isinstance(spec, Mapping) else None
+    flavor = (
+        arguments[0] if arguments else spec.get("flavor") if isinstance(spec, Mapping) else None
+    )
     if not isinstance(flavor, str):
         raise unsupported(
             "its flavour is no literal",
@@ -86,14 +88,16 @@ def _model(spec: Any, python: PythonFile, name: str, file: Source) -> Tree:
             file=str(file.path),
         )
     listed = spec.get("converters") or []
-    converters = [str(each.get(CALLED, "")) for each in listed if isinstance(each, Mapping)]
+    converters = [
+        str(converter.get(CALLED, "")) for converter in listed if isinstance(converter, Mapping)
+    ]
     words = {"MXFP8": "mx", "NVFP4": "nvfp4", "Float8": "float8"}
     return {
         "name": _family(python, file) or name.rpartition("_")[0],
         "flavor": flavor,
         "converters": [
-            next((short for word, short in words.items() if word in each), each)
-            for each in converters
+            next((short for word, short in words.items() if word in converter), converter)
+            for converter in converters
         ],
     }
 
@@ -105,7 +109,7 @@ def _family(python: PythonFile, file: Source) -> str:
             return (
                 node.module.rpartition(".")[2] if node.module else file.path.resolve().parent.name
             )
-    defines = any(isinstance(each, ast.FunctionDef) for each in python.module.body)
+    defines = any(isinstance(node, ast.FunctionDef) for node in python.module.body)
     return (
         file.path.resolve().parent.name if "model_registry" in python.functions and defines else ""
     )
@@ -165,19 +169,19 @@ class Torchtitan(TrainingConfig):
         return _job(files) is not None or (len(files) == 1 and is_registry(files[0]))
 
     def read(self, files: Sequence[Source], stated: Stated) -> tuple[Tree, list[str]]:
-        remark: list[str] = []
+        remarks: list[str] = []
         job = _job(files)
         if job is None:
-            job = Fields(job_of(files[0], stated, remark), file=str(files[0].path), loose=True)
+            job = Fields(job_of(files[0], stated, remarks), file=str(files[0].path), loose=True)
         model, training = job.table("model"), job.table("training")
         recompute = job.table("activation_checkpoint")
         optimizer, compiled = job.table("optimizer"), job.table("compile")
         key = (model.text("name"), model.text("flavor"))
         if key not in MODELS:
-            known = ", ".join(" ".join(each) for each in MODELS)
-            raise model.error(f"unknown model {key[0]!r} of flavour {key[1]!r}", "flavor", known)
+            hint = ", ".join(" ".join(key_of_model) for key_of_model in MODELS)
+            raise model.error(f"unknown model {key[0]!r} of flavour {key[1]!r}", "flavor", hint)
         if key[0] == "deepseek_v3" and key[1] != "671B":
-            remark.append(f"model.flavor: {key[1]} is taken as {MODELS[key]}")
+            remarks.append(f"model.flavor: {key[1]} is taken as {MODELS[key]}")
         degrees = _Degrees(job)
         parallel, ranks, more = _parallel(degrees, stated.devices)
         local = training.count("local_batch_size", "batch_size", default=8)
@@ -185,14 +189,14 @@ class Torchtitan(TrainingConfig):
         whole = training.count("global_batch_size", default=0, least=-1)
         if whole < 1:
             whole = local * dp
-            remark.append(f"training.global_batch_size: {local} on each of {dp} data ranks")
+            remarks.append(f"training.global_batch_size: {local} on each of {dp} data ranks")
         slices = degrees.count("pipeline_parallel_microbatch_size", default=1)
         compiles = max(compiled.flag("enable"), training.flag("compile"))
         workload: Tree = {
             "seq_len": training.count("seq_len", default=2048),
             "global_batch": whole,
             "micro_batch": slices if pp > 1 else local,
-            "recompute": _recompute(recompute, remark),
+            "recompute": _recompute(recompute, remarks),
             "optimizer": optimizer.choice("name", OPTIMIZERS, "AdamW"),
             "overlap": {
                 "gradients": True,
@@ -210,10 +214,10 @@ class Torchtitan(TrainingConfig):
         if ranks:
             scenario["cluster"] = {"gpus": ranks}
         if training.text("dtype", default="float32") != "float32":
-            remark.append("training.dtype: weights without copies of 32 bits; those are counted")
+            remarks.append("training.dtype: weights without copies of 32 bits; those are counted")
         if training.flag("enable_cpu_offload"):
             scenario["workload"]["offload"] = {"optimizer": 1.0, "weights": 1.0}
-        return scenario, [*remark, *more, *effects_of("torchtitan").unused([job], scenario)]
+        return scenario, [*remarks, *more, *effects_of("torchtitan").unused([job], scenario)]
 
 
 def _job(files: Sequence[Source]) -> Fields | None:
@@ -261,8 +265,8 @@ def _parallel(degrees: _Degrees, devices: int) -> tuple[Tree, int, list[str]]:
     etp = degrees.count("expert_tensor_parallel_degree", default=tp if ep == 1 else 1)
     copies = degrees.count("data_parallel_replicate_degree", default=1)
     shard = degrees.count("data_parallel_shard_degree", default=-1, least=-1)
-    remaining = degrees.text("fsdp_reshard_after_forward", default="default")
-    zero = 3 if remaining == "always" or pp == 1 else 2
+    reshard = degrees.text("fsdp_reshard_after_forward", default="default")
+    zero = 3 if reshard == "always" or pp == 1 else 2
     others = tp * pp * cp * copies
     if shard < 1 and devices:  # all that the other degrees leave
         shard, left = divmod(devices, others)
@@ -288,9 +292,9 @@ def _parallel(degrees: _Degrees, devices: int) -> tuple[Tree, int, list[str]]:
         zero = 0
     schedule = degrees.text("pipeline_parallel_schedule", default="1F1B")
     if pp > 1 and schedule not in SCHEDULES:
-        known = ", ".join(SCHEDULES)
+        hint = ", ".join(SCHEDULES)
         raise degrees.error(
-            f"unknown schedule {schedule[:40]!r}", "pipeline_parallel_schedule", known
+            f"unknown schedule {schedule[:40]!r}", "pipeline_parallel_schedule", hint
         )
     parallel = parallel_of(
         tp=tp,
@@ -353,7 +357,7 @@ def _recompute(table: Fields, remarks: list[str]) -> str:
 def _recipe(model: Fields, training: Fields) -> str:
     """The format of products."""
     converters = model.get("converters")
-    listed = [str(each) for each in converters] if isinstance(converters, list) else []
+    listed = [str(converter) for converter in converters] if isinstance(converters, list) else []
     for name in listed:
         if "float8" in name:
             return "fp8"

@@ -209,8 +209,8 @@ def optimizer_of(fields: Fields, name: str, remarks: list[str], default: str = "
     word = fields.text(name, default=default).casefold()
     word = word.removeprefix("optimizernames.").replace("-", "_")
     if word not in OPTIMIZERS:
-        known = ", ".join(OPTIMIZERS)
-        raise fields.error(f"unknown optimizer {word[:40]!r}", name, known)
+        hint = ", ".join(OPTIMIZERS)
+        raise fields.error(f"unknown optimizer {word[:40]!r}", name, hint)
     if NARROW.search(word) and not OPTIMIZERS[word].endswith("8bit"):
         remarks.append(f"{name}: {word} keeps its states in fewer bits; states of 32 are counted")
     return OPTIMIZERS[word]
@@ -237,14 +237,14 @@ def targets_of(fields: Fields, name: str, remarks: list[str]) -> tuple[str, ...]
     unknown = [word for word in unknown if word not in left_out]
     if unknown:
         raise fields.error(f"no product {unknown[0][:40]!r}", name, ", ".join(TARGETS))
-    known = [TARGETS[word.rpartition(".")[2]] for word in words if word not in left_out]
-    return tuple(dict.fromkeys(known))
+    targets = [TARGETS[word.rpartition(".")[2]] for word in words if word not in left_out]
+    return tuple(dict.fromkeys(targets))
 
 
-def refuse_both(fields: Fields, one: str, other: str) -> None:
+def refuse_both(fields: Fields, first: str, second: str) -> None:
     """Raises SilicastError where both of two flags are on that exclude each other."""
-    if is_on(fields.get(one)) and is_on(fields.get(other)):
-        raise fields.error(f"contradicts {other}", one, "keep one of them")
+    if is_on(fields.get(first)) and is_on(fields.get(second)):
+        raise fields.error(f"contradicts {second}", first, "keep one of them")
 
 
 def unpriced(fields: Fields, names: Iterable[str], remarks: list[str]) -> dict[str, Any]:

@@ -185,8 +185,10 @@ class _DecodeBatch(AttentionBatch):
         grouped: F64 = mma + softmax + convert
         if not self.any_scalar:
             return grouped
-        one = 4.0 * width * (c["scalar_ops"] + (c["scalar_convert_ops"] if self.narrow else 0.0))
-        return xp.where(self.tasking.scalar, one / fma, grouped)
+        scalar_ops = (
+            4.0 * width * (c["scalar_ops"] + (c["scalar_convert_ops"] if self.narrow else 0.0))
+        )
+        return xp.where(self.tasking.scalar, scalar_ops / fma, grouped)
 
     def _result(self, time_s: F64, shares: Mapping[str, F64], busiest_bytes: F64) -> Analysis:
         """The analysis with its bound and demand."""

@@ -51,21 +51,21 @@ class AttentionSequences(Struct, frozen=True):
         may be more.
         """
         dims = batch.dims
-        current = dict(batch.variant.flags).get("causal", True)
+        causal = dict(batch.variant.flags).get("causal", True)
         if batch.offsets is None:
             q, count = column(batch, "q_len", 1), column(batch, "batch", 1)
             kv = dims["kv_len"] + (q if decode else 0)
-            kv = xp.maximum(kv, q) if current else kv
+            kv = xp.maximum(kv, q) if causal else kv
             return AttentionSequences(q, kv, count, xp.float64(count))
         ops = len(batch)
         owner = np.repeat(np.arange(ops, dtype=np.int64), np.diff(batch.offsets))
 
         def flat(name: str, default: int) -> I64:
-            result = column(batch, name, default)
-            return result if name in batch.ragged else np.atleast_1d(result)[owner]
+            values = column(batch, name, default)
+            return values if name in batch.ragged else np.atleast_1d(values)[owner]
 
         q, kv = flat("q_len", 1), flat("kv_len", 0)
-        kv = kv + q if decode else xp.maximum(kv, q) if current else kv
+        kv = kv + q if decode else xp.maximum(kv, q) if causal else kv
         ones = np.ones_like(q)
         return AttentionSequences(
             q, kv, ones, xp.float64(ones), owner, batch.offsets, batch.numbers
@@ -103,10 +103,10 @@ class AttentionSequences(Struct, frozen=True):
 
 def windows(batch: OpBatch, work: AttentionSequences) -> I64:
     """Window of each entry of ``work``; one that reaches every key is none (0)."""
-    given = batch.dims.get("window")
-    if given is None or not xp.any_of(given):
+    window_sizes = batch.dims.get("window")
+    if window_sizes is None or not xp.any_of(window_sizes):
         return work.kv * 0
-    window = work.spread(given)
+    window = work.spread(window_sizes)
     return xp.where(window < work.kv, window, 0)
 
 
@@ -287,7 +287,7 @@ def shape_features(
 def row_rest(work: AttentionSequences, heads: I64, groups: I64) -> F64:
     """What the rows of a sequence and group leave over of whole tiles, a mean, shape (ops,)."""
     group = work.spread(heads // xp.maximum(groups, 1))
-    remaining = xp.float64(work.q * group % ROWS)
+    remainder = xp.float64(work.q * group % ROWS)
     if work.offsets is None:
-        return remaining / ROWS
-    return work.total(remaining) / (work.sequences * float(ROWS))
+        return remainder / ROWS
+    return work.total(remainder) / (work.sequences * float(ROWS))

@@ -72,8 +72,8 @@ class IndexerLogits(Implementation):
         work = AttentionSequences.from_batch(batch, decode=batch.variant.flag("decode"))
         heads, width = column(batch, "heads", INDEX_HEADS), column(batch, "head_dim", INDEX_DIM)
         ratio = work.spread(column(batch, "ratio", 1))
-        each = xp.float64(seen(work.q, work.kv, ratio))
-        pairs, keys = work.total(each), work.kv // ratio
+        scores = xp.float64(seen(work.q, work.kv, ratio))
+        pairs, keys = work.total(scores), work.kv // ratio
         compute, size = _format(batch.variant.dtype)
         pipe = device.matrix_pipe(compute)
         clock = device.clocks.boost_hz
@@ -93,7 +93,7 @@ class IndexerLogits(Implementation):
             # a block that spans sequences walks over the keys of each of them
             spans = xp.minimum(work.spread(block), work.spread(tokens)) / work.q
             spans = xp.maximum(spans, 1.0)
-            mean = work.total(each * spans) / tokens
+            mean = work.total(scores * spans) / tokens
             rounds = in_rounds(waves * device.cores, device.cores, c["tail"])
             walked = rounds * mean + xp.maximum(work.largest(keys * spans) - mean, 0.0)
             core_s = walked * block * pair_s + rounds * c["task_s"]

@@ -86,11 +86,11 @@ class MlaModule(Composite):
         stored = 1 if _narrow(batch.variant) else 2
         past = xp.maximum(block.kv_tokens - block.tokens, 0)
         # at most what a token's input holds, so that new tokens for cached ones are never less
-        remaining = past * xp.minimum(w.cached * stored, hidden * 2)
+        cache_bytes = past * xp.minimum(w.cached * stored, hidden * 2)
         chosen = device is not None and not is_decode(batch.variant)
         return ModuleWork(
             parts=block.parts(),
-            read_bytes=weights + up + remaining + block.tokens * hidden * 2,
+            read_bytes=weights + up + cache_bytes + block.tokens * hidden * 2,
             written_bytes=block.tokens * (hidden * 2 + w.cached * stored),
             # of a prefill, keys and values made out of the latent, or queries brought to it
             chosen_products_s=block.least_products_s() if chosen else 0.0,

@@ -107,14 +107,14 @@ class _Prefill:
         return self._attention(dims, absorbed=True)
 
     def _attention(self, dims: Mapping[str, I64], *, absorbed: bool) -> Analysis:
-        batch, remaining = self.batch, ("batch", "q_len", "kv_len")
-        lengths = {n: v for n, v in batch.dims.items() if n in remaining}
+        batch, length_names = self.batch, ("batch", "q_len", "kv_len")
+        lengths = {n: v for n, v in batch.dims.items() if n in length_names}
         stand_in = OpBatch(
             "attention_prefill",
             _in_format(batch.variant, self.scheme.math),
             {**lengths, **dims},
             batch.offsets,
-            batch.ragged & frozenset(remaining),
+            batch.ragged & frozenset(length_names),
             batch.numbers,
         )
         scheme = _scheme(batch.variant, self.device, absorbed=absorbed)

@@ -92,11 +92,11 @@ def _math(variant: Variant, style: LatentStyle, device: Device, *, narrow: bool)
     """Format of the products: narrow caches are widened unless the kernel multiplies them as they
     are on the architecture, which takes matrix units for them.
     """
-    current = RECIPES[variant.dtype].compute if variant.dtype in RECIPES else variant.dtype
+    compute = RECIPES[variant.dtype].compute if variant.dtype in RECIPES else variant.dtype
     can = device.rate_per_core("tensor", "fp8") > 0.0
     if narrow and device.architecture in style.multiplies_narrow and can:
         return "fp8"
-    return "bf16" if current == "fp8" and not can else current
+    return "bf16" if compute == "fp8" and not can else compute
 
 
 def mla_constants(group: str, device: Device, scheme: MlaScheme) -> Mapping[str, float]:

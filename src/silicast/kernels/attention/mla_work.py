@@ -120,8 +120,8 @@ class MlaWork(Struct, frozen=True):
 
     def bound(self, device: Device, pipe: str, math: str, cache: str) -> dict[str, F64]:
         """Resource -> seconds that it needs alone at its largest rate; the maximum is the bound."""
-        remaining = device.l2.capacity_bytes
-        outside = self.reads if cache == "cold" else xp.maximum(0.0, self.moved - remaining)
+        l2_bytes = device.l2.capacity_bytes
+        outside = self.reads if cache == "cold" else xp.maximum(0.0, self.moved - l2_bytes)
         inner = device.cores * device.clocks.max_hz * L2_BYTES_PER_CLOCK_AND_CORE
         return {
             "tensor": self.flops / device.bound_per_s(pipe, math),
@@ -134,7 +134,7 @@ def useful(op: Op, *, decode: bool) -> tuple[int, int]:
     """FLOPs and bytes of one op, exactly."""
     batch = OpBatch.single(op)
     work = AttentionSequences.from_batch(batch, decode=decode)
-    flops, moved = _useful(batch, work, lambda each: exact_sum(each, work.count), decode=decode)
+    flops, moved = _useful(batch, work, lambda values: exact_sum(values, work.count), decode=decode)
     return int(flops), int(moved)
 
 

@@ -185,7 +185,8 @@ class SparseAttention(Implementation, CountsRows):
     def counts(self, batch: OpBatch) -> tuple[F64, F64]:
         size, variant = _Sizes(batch), batch.variant
         pairs, tokens, entries = (
-            size.work.total(each) for each in (size.entries, xp.float64(size.work.q), size.reach)
+            size.work.total(amounts)
+            for amounts in (size.entries, xp.float64(size.work.q), size.reach)
         )
         stored = element_bytes(variant.kv_dtype or variant.dtype)
         line = size.heads * (size.width * element_bytes(variant.dtype) + size.value * 2)

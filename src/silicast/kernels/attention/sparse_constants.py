@@ -28,8 +28,8 @@ def sparse_constants(family: str, architecture: str, style: str = "") -> Mapping
     entries = {k.removeprefix(prefix): v for k, v in table.items() if k.startswith(prefix)}
     plain = {k: v for k, v in entries.items() if "." not in k}
     for over in dict.fromkeys((style.partition("_")[0], style)):
-        current = over + "."
-        plain |= {k.removeprefix(current): v for k, v in entries.items() if k.startswith(current)}
+        dotted = over + "."
+        plain |= {k.removeprefix(dotted): v for k, v in entries.items() if k.startswith(dotted)}
     return plain
 
 

@@ -68,9 +68,9 @@ class SparseModule(Composite):
         s, variant = Sizes(batch, self.defaults), batch.variant
         hidden = s.tokens * s["hidden"] * 2
         stored = int(2 * element_bytes(variant.kv_dtype or variant.dtype))
-        remaining = self.entries(s) * stored // 2
+        cache_bytes = self.entries(s) * stored // 2
         weights = weight_bytes(linear_recipe(variant), self.weights(s))
-        return ModuleWork(self.parts(s, device), weights + hidden + remaining, hidden)
+        return ModuleWork(self.parts(s, device), weights + hidden + cache_bytes, hidden)
 
     @final
     def style(self, variant: Variant, device: Device) -> str:

@@ -106,7 +106,7 @@ def analyse_shape(
         time = called(time, setting.c)
 
     def of_best(name: str) -> F64:
-        columns = np.stack([getattr(one, name) for one in every])
+        columns = np.stack([getattr(algorithm, name) for algorithm in every])
         result: F64 = np.take_along_axis(columns, best[None].astype(np.int64), axis=0)[0]
         return result
 
@@ -135,8 +135,8 @@ def analyse_shape(
             "taps": sizes.r * sizes.s,
             "intensity": resource_s[setting.pipe] / positive(resource_s["dram"] + moved_s),
             **{
-                f"over_{name}": np.minimum(one.time / time, FAR)
-                for name, one in zip(names, every, strict=True)
+                f"over_{name}": np.minimum(times_of_algorithm.time / time, FAR)
+                for name, times_of_algorithm in zip(names, every, strict=True)
             },
         },
         independent_log_sd=np.full_like(time, setting.c["independent_log_sd"]),

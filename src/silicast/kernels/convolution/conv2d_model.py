@@ -219,9 +219,9 @@ def every_algorithm(setting: ConvolutionSetting, shape: ConvolutionShape) -> lis
     small = unit & (np.maximum(f.r, f.s) <= FFT_TILE / 2.0)[0]
     return [
         always[0],
-        _where(three, f, lambda some: _winograd(setting, some, 2.0, fused=True)),
-        _where(three | five, f, lambda some: _winograd(setting, some, 4.0, fused=False)),
-        _where(small, f, lambda some: _fft(setting, some)),
+        _where(three, f, lambda shapes: _winograd(setting, shapes, 2.0, fused=True)),
+        _where(three | five, f, lambda shapes: _winograd(setting, shapes, 4.0, fused=False)),
+        _where(small, f, lambda shapes: _fft(setting, shapes)),
         always[1],
     ]
 
@@ -237,16 +237,16 @@ def _where(
     where = AlgorithmTimes(np.full(len(fits), NEVER_S), none, none, none, none, none)
     if not len(rows):
         return where
-    some = run(ConvolutionShape(**{name: sizes[:, rows] for name, sizes in vars(f).items()}))
+    part = run(ConvolutionShape(**{name: sizes[:, rows] for name, sizes in vars(f).items()}))
     spread = {name: values.copy() for name, values in vars(where).items()}
-    for name, values in vars(some).items():
+    for name, values in vars(part).items():
         spread[name][rows] = values
     return AlgorithmTimes(**spread)
 
 
 def expected(founds: list[AlgorithmTimes]) -> tuple[F64, I64]:
     """Expected time over algorithms, by how close each is to the fastest; and which that is."""
-    times = np.stack([one.time for one in founds])
+    times = np.stack([algorithm.time for algorithm in founds])
     return closest(times), times.argmin(axis=0)
 
 
@@ -374,10 +374,10 @@ def _by_taps(setting: ConvolutionSetting, f: ConvolutionShape) -> NDArray[np.boo
     depthwise = (f.groups == f.c) & (f.c > 1.0)
     square = (f.r == f.s) & ((f.r == 1.0) | (f.r == 3.0) | (f.r == 5.0))
     strided = (f.stride_h == 2.0) & (f.r > 1.0) & (f.c >= np.where(f.w >= 28.0, 256.0, 512.0))
-    known = square & (f.c >= 32.0) & (f.w >= 7.0) & ((f.stride_h == 1.0) | strided)
+    covered = square & (f.c >= 32.0) & (f.w >= 7.0) & ((f.stride_h == 1.0) | strided)
     if setting.recipe.compute not in ("fp16", "bf16"):
-        known = np.zeros_like(known)
-    taps: NDArray[np.bool_] = (depthwise & ~known)[0]
+        covered = np.zeros_like(covered)
+    taps: NDArray[np.bool_] = (depthwise & ~covered)[0]
     return taps
 
 
@@ -404,9 +404,9 @@ def _with_memory(
     results = (f.elements_out * rates.c_bytes)[0]
     moved = images + results + (f.elements_filter * rates.b_bytes)[0]
     extra = np.zeros_like(moved) + np.asarray(between).reshape(-1)
-    remaining = 0.0 if setting.cold else stays_in_l2(setting.l2_bytes, moved + extra)
+    resident = 0.0 if setting.cold else stays_in_l2(setting.l2_bytes, moved + extra)
     missing = 1.0 - stays_in_l2(setting.l2_bytes, 0.5 * extra + moved)
-    outside = moved * (1.0 - remaining) + extra * missing
+    outside = moved * (1.0 - resident) + extra * missing
     memory = outside / setting.dram + (moved + extra - outside) / setting.l2
     high, low = np.maximum(busy, memory), np.minimum(busy, memory)
     # kernels of an algorithm in steps do not overlap with each other

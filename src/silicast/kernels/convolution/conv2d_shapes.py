@@ -56,10 +56,10 @@ class ConvolutionShape:
         >>> shape.p, shape.q, shape.macs
         (112, 112, 944111616)
         """
-        one = dims["batch"] * 0 + 1
+        ones = dims["batch"] * 0 + 1
 
         def pair(name: str, default: int) -> tuple[Any, Any]:
-            both = dims.get(name, one * default)
+            both = dims.get(name, ones * default)
             return dims.get(f"{name}_h", both), dims.get(f"{name}_w", both)
 
         r, s = pair("kernel", 1)
@@ -70,7 +70,7 @@ class ConvolutionShape:
             n=dims["batch"], c=dims["in_channels"], k=dims["out_channels"], h=h, w=w,
             p=_results(h, r, stride_h, pad_h), q=_results(w, s, stride_w, pad_w), r=r, s=s,
             stride_h=stride_h, stride_w=stride_w, pad_h=pad_h, pad_w=pad_w,
-            groups=dims.get("groups", one),
+            groups=dims.get("groups", ones),
         )  # fmt: skip
 
     @property

@@ -58,8 +58,8 @@ class Fallback(RooflineKernel):
     def counted(self, batch: OpBatch, device: Device) -> Analysis:
         """From exact counts alone, as if all arithmetic were matrix products."""
         if batch.numbers:
-            one: Analysis = one_row(self.counted(batch.arrays(), device))
-            return one
+            single: Analysis = one_row(self.counted(batch.arrays(), device))
+            return single
         variant = batch.variant
         recipe = RECIPES.get(variant.dtype)
         rates = type(self).rates_of(device, recipe.compute if recipe else variant.dtype)

@@ -42,12 +42,12 @@ def schedules_of(rows: Sequence[Configuration]) -> Schedules:
     """Columns of configurations of loops."""
     table = [
         [
-            *(one.number(f"tile_{side}") for side in "mnk"),
-            ORDERS.index(one.word("order")),
-            one.number("unroll"),
-            one.number("vector"),
+            *(configuration.number(f"tile_{side}") for side in "mnk"),
+            ORDERS.index(configuration.word("order")),
+            configuration.number("unroll"),
+            configuration.number("vector"),
         ]
-        for one in rows
+        for configuration in rows
     ]
     return Schedules(*np.array(table, dtype=np.float64).T.copy())
 
@@ -102,30 +102,33 @@ def core_facts(device: Device) -> CoreFacts:
     )
 
 
-def check_threads(one: Configuration, device: Device) -> int:
+def check_threads(configuration: Configuration, device: Device) -> int:
     """Threads of a schedule.
 
     Raises:
         SilicastError: more than the device has cores.
     """
-    threads = one.number("threads")
+    threads = configuration.number("threads")
     if threads > device.cores:
         raise unsupported(
-            f"{one.label} runs {threads} threads on {device.name}, which has {device.cores:g} "
-            f"cores: {threads - device.cores:g} too many",
+            f"{configuration.label} runs {threads} threads on {device.name}, which has "
+            f"{device.cores:g} cores: {threads - device.cores:g} too many",
             "configuration",
             "state fewer threads",
         )
     return threads
 
 
-def scheduled_s(m: F64, n: F64, k: F64, one: Configuration, device: Device) -> F64:
+def scheduled_s(m: F64, n: F64, k: F64, configuration: Configuration, device: Device) -> F64:
     """Seconds of products of shape (rows,) under one schedule; threads share tiles of the result.
 
     Raises:
         SilicastError: more threads than cores.
     """
-    threads, schedules = check_threads(one, device), schedules_of([one] * len(m))
+    threads, schedules = (
+        check_threads(configuration, device),
+        schedules_of([configuration] * len(m)),
+    )
     alone, _ = loop_features(m, n, k, schedules, core_facts(device))
     tiles = np.ceil(m / schedules.m) * np.ceil(n / schedules.n)
     scheduled_s: F64 = alone * np.ceil(tiles / threads) / tiles

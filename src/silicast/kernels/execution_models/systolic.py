@@ -73,9 +73,9 @@ def issued_by_arrays(
     """Operations issued for products of either orientation: the better operand stays put."""
     array = array_of(device)
     arrays = float(device.cores * array.count)
-    one = array_cycles(array, arrays, rows, columns, depth, count, load)
-    other = array_cycles(array, arrays, columns, rows, depth, count, load)
-    return xp.minimum(one, other) * (2.0 * array.rows * array.columns * arrays)
+    as_is = array_cycles(array, arrays, rows, columns, depth, count, load)
+    transposed = array_cycles(array, arrays, columns, rows, depth, count, load)
+    return xp.minimum(as_is, transposed) * (2.0 * array.rows * array.columns * arrays)
 
 
 @register

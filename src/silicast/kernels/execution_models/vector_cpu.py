@@ -43,10 +43,12 @@ def cpu_rates(device: Device, dtype: str) -> Rates:
         SilicastError: the device does not multiply in ``dtype``.
     """
     c = load_physics(GROUP).constants(device.architecture)
-    current, built = caches(device), silicon(device)
-    as_built = {**current, **caches(built)}  # more cores of a description change no order
-    order = sorted(current, key=lambda name: as_built[name])
-    levels = [(current[name][0], current[name][1] * c["chip_efficiency"]) for name in order]
+    cache_levels, built = caches(device), silicon(device)
+    as_built = {**cache_levels, **caches(built)}  # more cores of a description change no order
+    order = sorted(cache_levels, key=lambda name: as_built[name])
+    levels = [
+        (cache_levels[name][0], cache_levels[name][1] * c["chip_efficiency"]) for name in order
+    ]
     return replace(
         Rates.from_device(device, dtype, c, float(device.cores)),
         levels=tuple(levels),
@@ -98,8 +100,8 @@ class CpuGemm(RooflineGemm):
     def packed(self, device: Device, m: F64, n: F64, batch: F64, bytes_: F64) -> F64:
         """See :class:`RooflineGemm`: panels are copied, but for products with a vector."""
         c = load_physics(GROUP).constants(device.architecture)
-        each = xp.where(batch > 1.0, c["packing_of_many"], c["packing"])
-        return xp.where(xp.minimum(m, n) > 1.0, each * bytes_, 0.0)
+        packing = xp.where(batch > 1.0, c["packing_of_many"], c["packing"])
+        return xp.where(xp.minimum(m, n) > 1.0, packing * bytes_, 0.0)
 
     def passes(self, device: Device, m: F64, n: F64) -> F64:
         """See :class:`RooflineGemm`: products with a vector of operands as they are, slower than a

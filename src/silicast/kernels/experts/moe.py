@@ -320,15 +320,15 @@ class ExpertColumns(Struct, frozen=True):
 def _columns(batch: OpBatch) -> ExpertColumns:
     dims = batch.dims
     tokens, experts = dims["tokens"], dims["experts"]
-    one = batch.filled(1)
-    tp = dims.get("tp", one)
+    ones = batch.filled(1)
+    tp = dims.get("tp", ones)
     return ExpertColumns(
         tokens=tokens,
         experts=experts,
         topk=xp.minimum(dims["topk"], experts),
         hidden=dims["hidden"],
         inner=-(-dims["intermediate"] // tp),
-        ep=xp.minimum(dims.get("ep", one), experts),
+        ep=xp.minimum(dims.get("ep", ones), experts),
     )
 
 
@@ -356,9 +356,9 @@ def _analysis(
         # the choices of one token are different experts, and the busiest rank has its share
         hit = xp.maximum(hit * SURELY_HIT, xp.ceil(size.topk / size.ep))
     weights = hit * layer.hidden * layer.inner * (widths * setting.recipe.weight_bits / 8.0)
-    remaining = 0.0 if rates.cache == "cold" else rates.l2_bytes
+    l2_bytes = 0.0 if rates.cache == "cold" else rates.l2_bytes
     arithmetic = bound_ops / device.bound_per_s(setting.pipe, setting.recipe.compute)
-    memory = xp.maximum(weights - remaining, 0.0) / device.dram.bandwidth_bytes_per_s
+    memory = xp.maximum(weights - l2_bytes, 0.0) / device.dram.bandwidth_bytes_per_s
     floor = xp.full_like(time, device_floor_s(rates))
     columns = result.products.columns
     total = {
@@ -414,8 +414,8 @@ def device_floor_s(rates: ExpertRates) -> float:
 def _own_log_sd(setting: ExpertSetting, time: F64) -> F64:
     c = setting.constants
     skewed = c["skewed_log_sd"] if setting.distribution != "balanced" else 0.0
-    current = c["independent_log_sd"]
-    return xp.full_like(time, math.sqrt(current * current + skewed * skewed))
+    independent_log_sd = c["independent_log_sd"]
+    return xp.full_like(time, math.sqrt(independent_log_sd * independent_log_sd + skewed * skewed))
 
 
 def _exchange_s(setting: ExpertSetting, layer: BusiestRankLayer) -> F64:

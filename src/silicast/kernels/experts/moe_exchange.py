@@ -119,13 +119,13 @@ def fabric_of(device: Device) -> ExpertFabric:
         SilicastError: the device has none.
     """
     links = sorted((name, link) for name, link in device.links.items() if name != NETWORK)
-    result: Link | None = max(
+    fastest: Link | None = max(
         (link for _, link in links), key=lambda link: link.bandwidth_bytes_per_s, default=None
     )
-    if result is None:
+    if fastest is None:
         raise unsupported(f"{device.name} has no link to other devices", "device")
-    per_node = max(result.domain or device.default_gpus_per_node, 1)
-    fabric = ExpertFabric(result.bandwidth_bytes_per_s, per_node, device.default_host == GRACE)
+    per_node = max(fastest.domain or device.default_gpus_per_node, 1)
+    fabric = ExpertFabric(fastest.bandwidth_bytes_per_s, per_node, device.default_host == GRACE)
     network = device.links.get(NETWORK)
     return fabric if network is None else _over(network, fabric)
 
@@ -135,15 +135,15 @@ def _over(network: Link, fabric: ExpertFabric) -> ExpertFabric:
     latency as its hops, which collectives show.
     """
     table = load_physics(NETWORK)
-    stated, measured = table.constants(network.name), table.constants(MEASURED_NETWORK)
+    of_network, measured = table.constants(network.name), table.constants(MEASURED_NETWORK)
     rate = network.bandwidth_bytes_per_s / MEASURED_RATE
-    other = network.name != MEASURED_NETWORK
+    is_other = network.name != MEASURED_NETWORK
     return replace(
         fabric,
         per_node=max(network.domain, 1),
-        network_rate=rate * stated["network_efficiency"] / measured["network_efficiency"],
-        network_wait=stated["network_step_us"] / measured["network_step_us"],
-        network_log_sd=stated["network_log_sd_unmeasured"] if other else 0.0,
+        network_rate=rate * of_network["network_efficiency"] / measured["network_efficiency"],
+        network_wait=of_network["network_step_us"] / measured["network_step_us"],
+        network_log_sd=of_network["network_log_sd_unmeasured"] if is_other else 0.0,
     )
 
 
@@ -256,7 +256,7 @@ def analyse_exchange(
     compulsory = tokens * dims["hidden"] * remote.once * COMPULSORY_SHARE
     link = np.maximum(compulsory / fabric.link, 1.0 / device.clocks.max_hz)
     beyond = fabric.network_log_sd * result.exposed_network_s / time
-    current = np.sqrt(table["independent_log_sd"] ** 2 + doubt * doubt + beyond * beyond)
+    independent_log_sd = np.sqrt(table["independent_log_sd"] ** 2 + doubt * doubt + beyond * beyond)
     return Analysis(
         time_s=time,
         bound_s=link,
@@ -276,7 +276,7 @@ def analyse_exchange(
             "network_share": result.network_s / time,
             "ranks_of_node": local / fabric.per_node,
         },
-        independent_log_sd=current,
+        independent_log_sd=independent_log_sd,
     )
 
 
@@ -337,16 +337,16 @@ def exchange_time(
     copies, out = (remote.every, remote.out_every) if every else (remote.once, remote.out_once)
     tokens = batch.dims["tokens"]
     token_bytes = batch.dims["hidden"] * payload_bytes(batch.variant, phase)
-    current = constant("own_copies")
-    copies = copies + current + out * constant("forward_copies")
+    own_copies = constant("own_copies")
+    copies = copies + own_copies + out * constant("forward_copies")
     moved = tokens * copies * (token_bytes + constant("header_bytes"))
     rate = np.full_like(moved, fabric.link * constant("efficiency"))
     if every:  # a few warps serve each expert
         rate = np.minimum(rate, batch.dims["experts"] * constant("expert_bytes_per_s"))
     if "sms" in batch.dims:
-        given = batch.dims["sms"]
-        by_sms = given * constant("sm_bytes_per_s")
-        rate = np.where(given > 0, np.minimum(rate, by_sms), rate)
+        sms = batch.dims["sms"]
+        by_sms = sms * constant("sm_bytes_per_s")
+        rate = np.where(sms > 0, np.minimum(rate, by_sms), rate)
     network_per_s = constant("network_bytes_per_s") * fabric.network_rate
     network_s: F64 = tokens * out * token_bytes / network_per_s
     leaves = (out > 0.0).astype(np.float64)

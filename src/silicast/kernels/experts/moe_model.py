@@ -150,7 +150,7 @@ class BusiestRankLayer(Struct, frozen=True):
             dispatched: the rank holds those alone that chose any of its experts, each once.
         """
         sums = (loads.tokens(), loads.experts_hit(), loads.experts())
-        assigned, hit, experts = (xp.like(tokens, each) for each in sums)
+        assigned, hit, experts = (xp.like(tokens, total) for total in sums)
         assigned = xp.maximum(assigned, 1.0)
         held, choices = xp.float64(tokens), xp.float64(topk)
         if dispatched:
@@ -180,18 +180,18 @@ class Products(Struct, frozen=True):
         time: seconds at the rates's clock.
         best: index of the fastest candidate.
         columns: :data:`COLUMNS` of that candidate, and "dram_bytes".
-        one: of a row of numbers.
+        is_scalar: whether the sizes were numbers, not arrays.
     """
 
     time: F64
     best: I64
     columns: Mapping[str, F64]
-    one: bool
+    is_scalar: bool
 
     def total(self, values: F64) -> F64:
         """Sum over the products, shape (rows,); a number where rows are numbers."""
         result = folded(values)
-        return cast("F64", result.item()) if self.one else result
+        return cast("F64", result.item()) if self.is_scalar else result
 
 
 @final
@@ -282,10 +282,10 @@ def grouped_products(
     expected = folded(closeness * time) / folded(closeness)
     best = np.argmin(time, axis=0)
     position = best * best.size + np.arange(best.size).reshape(best.shape)
-    items = (blocks, per_core, deep * step.operations, tensor, l2, dram, chain)
-    columns = {name: value.take(position) for name, value in zip(COLUMNS, items, strict=True)}
-    one = not isinstance(layer.tokens, np.ndarray)
-    return Products(expected, best, {**columns, "dram_bytes": dram_bytes}, one)
+    costs = (blocks, per_core, deep * step.operations, tensor, l2, dram, chain)
+    columns = {name: value.take(position) for name, value in zip(COLUMNS, costs, strict=True)}
+    is_scalar = not isinstance(layer.tokens, np.ndarray)
+    return Products(expected, best, {**columns, "dram_bytes": dram_bytes}, is_scalar)
 
 
 def _chances(tile: ExpertTiles, tiles: TileChances) -> F64:
@@ -301,9 +301,9 @@ def _chances(tile: ExpertTiles, tiles: TileChances) -> F64:
 def _columns(tiles: TileChances) -> Iterator[tuple[int, F64]]:
     """Probabilities of the columns that candidates have."""
     _, second, *others = tuned_sides()["n"]
-    narrow, *remaining = tiles.n
-    yield second, narrow + remaining[0]
-    yield from zip(others, remaining[1:], strict=True)
+    narrow, *wider = tiles.n
+    yield second, narrow + wider[0]
+    yield from zip(others, wider[1:], strict=True)
 
 
 def _overlapped(terms: tuple[F64, ...], loss: float) -> F64:

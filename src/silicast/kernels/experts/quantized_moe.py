@@ -96,9 +96,9 @@ def _layer(batch: OpBatch) -> tuple[F64, F64, F64, F64]:
     """Assignments, experts that get a token, weights of one of them, and the hidden size; of one of
     the ranks that share the experts or their width.
     """
-    dims, one = batch.dims, batch.filled(1)
+    dims, ones = batch.dims, batch.filled(1)
     topk = xp.minimum(dims["topk"], dims["experts"])
-    ep, tp = dims.get("ep", one), dims.get("tp", one)
+    ep, tp = dims.get("ep", ones), dims.get("tp", ones)
     used = _used(dims["tokens"], dims["experts"], topk) / ep
     hidden, inner = xp.float64(dims["hidden"]), xp.ceil(dims["intermediate"] / tp)
     assigned = xp.float64(dims["tokens"] * topk) / ep

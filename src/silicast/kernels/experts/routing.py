@@ -85,8 +85,8 @@ class ExpertLoads(Struct, frozen=True):
         Returns:
             Shape (sizes, rows).
         """
-        each = self.tokens_each[:, None, :]
-        whole = np.minimum(np.ceil(each * (1.0 / sizes)[:, None]), each)
+        rows = self.tokens_each[:, None, :]
+        whole = np.minimum(np.ceil(rows * (1.0 / sizes)[:, None]), rows)
         return folded(whole * self.weight[:, None, :])
 
 
@@ -137,9 +137,9 @@ def _balanced(tokens: I64, experts: I64, topk: I64, ep: I64) -> ExpertLoads:
     """Every expert gets the same number of tokens, or one more."""
     assignments = tokens * topk
     local = -(-experts // ep)
-    each, left = np.divmod(assignments, experts)
+    even, left = np.divmod(assignments, experts)
     more = np.minimum(-(-left // ep), local)
-    values = np.stack((each, each + 1)).astype(np.float64)
+    values = np.stack((even, even + 1)).astype(np.float64)
     return ExpertLoads(values, np.stack((local - more, more)).astype(np.float64))
 
 
@@ -175,12 +175,12 @@ def _uniform(tokens: I64, experts: I64, topk: I64, ep: I64) -> ExpertLoads:
     beyond = spread - 1.0
     spare = np.maximum(total / used - 1.0, 0.0)
     scale = spare / np.maximum(folded(beyond) * (1.0 / len(_NORMAL)), 1e-12)
-    each = np.minimum(1.0 + beyond * scale, tokens)
-    each = np.concatenate((each, np.zeros_like(each[:1])))
+    loads = np.minimum(1.0 + beyond * scale, tokens)
+    loads = np.concatenate((loads, np.zeros_like(loads[:1])))
     weight = np.concatenate(
         (np.broadcast_to(used / 16.0, spread.shape), np.maximum(local - used, 0.0)[None, :])
     )
-    return ExpertLoads(each, weight)
+    return ExpertLoads(loads, weight)
 
 
 def largest_count(mean: F64, variance: F64, skew: F64, of: I64) -> F64:
@@ -226,21 +226,21 @@ def _power_law(
     weight = (-(-experts // ep)).astype(np.float64) / POINTS + np.zeros_like(positions)
     if level or (ep == 1).all():
         popularity = _quantile(positions, span, alpha)
-        current = popularity
+        busiest = popularity
     else:
         positions, scale = _places(experts, ep, alpha)
         both = _quantile(np.concatenate((even + np.zeros_like(positions), positions)), span, alpha)
-        popularity, current = both[:POINTS], both[POINTS:] * scale
+        popularity, busiest = both[:POINTS], both[POINTS:] * scale
     unit = assignments / (folded(popularity) * (1.0 / POINTS) * experts)
     rounded = np.minimum(np.floor(popularity * unit + 0.5), tokens)
     missing = assignments - folded(rounded) * (1.0 / POINTS) * experts
-    each = np.floor(current * unit + 0.5)
+    loads = np.floor(busiest * unit + 0.5)
     # what rounding lost goes to the most popular experts, one token each, over and over
     width = experts * (1.0 / POINTS)
     first = np.minimum(np.maximum(missing, 0.0), experts)
     rank = (1.0 - positions) * experts - 0.5 * width
-    each = each + np.minimum(np.maximum((first - rank) / width, 0.0), 1.0)
-    return ExpertLoads(np.minimum(np.maximum(each, 0.0), tokens), weight)
+    loads = loads + np.minimum(np.maximum((first - rank) / width, 0.0), 1.0)
+    return ExpertLoads(np.minimum(np.maximum(loads, 0.0), tokens), weight)
 
 
 def _quantile(positions: F64, span: F64, alpha: float) -> F64:
@@ -361,8 +361,8 @@ def _from_histogram(name: str, tokens: I64, experts: I64, topk: I64, ep: I64) ->
     columns = [_busiest_shares(name, int(p)) for p in ep.tolist()]
     points = max(len(column) for column in columns)
     table = np.stack([np.pad(c, (0, points - len(c))) for c in columns], axis=1)
-    each = np.minimum(table * (tokens * topk), tokens)
-    return ExpertLoads(each, np.ones_like(each))
+    loads = np.minimum(table * (tokens * topk), tokens)
+    return ExpertLoads(loads, np.ones_like(loads))
 
 
 @lru_cache(maxsize=1024)

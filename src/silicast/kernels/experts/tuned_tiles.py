@@ -81,19 +81,19 @@ def tile_choice(tokens: F64, experts: F64, width: F64, dtype: str) -> TileChance
 def terms_of(tokens: F64, experts: F64, width: F64, dtype: str) -> F64:
     """What the logits are linear in, shape (terms, rows)."""
     logs = log_fixed(np.stack((tokens, experts, width)).astype(np.float64)) * _LOG2
-    each = logs[:1] - logs[1:2]
+    log_per_expert = logs[:1] - logs[1:2]
     small = logs * 0.125
     marks = np.array([[1.0 if name == dtype else 0.0] for name in FORMATS])
     terms: F64 = np.concatenate(
         (
-            np.ones_like(each),
+            np.ones_like(log_per_expert),
             small,
             small[_ONE] * small[_OTHER],
-            np.maximum(each - _EACH_BENDS, 0.0) * 0.25,
+            np.maximum(log_per_expert - _EACH_BENDS, 0.0) * 0.25,
             np.maximum(logs[:1] - _TOKEN_BENDS, 0.0) * 0.25,
-            marks + np.zeros_like(each),
+            marks + np.zeros_like(log_per_expert),
             marks * small[:1],
-            marks * (each * 0.125),
+            marks * (log_per_expert * 0.125),
         )
     )
     return terms
@@ -108,13 +108,13 @@ def weight_name(side: str, size: int, term: int) -> str:
 def _weights() -> tuple[F64, Mapping[str, slice]]:
     """Weights of the sizes of all sides, shape (terms, sizes, 1), and the places of each side's."""
     table = load_physics(PHYSICS).default
-    sizes = [(side, size) for side, each in tuned_sides().items() for size in each]
+    sizes = [(side, size) for side, side_sizes in tuned_sides().items() for size in side_sizes]
     side, size = sizes[0]
     count = sum(name.startswith(f"{side}.{size}.") for name in table)
-    rows = [[table[weight_name(*each, term)] for each in sizes] for term in range(count)]
-    ends = np.cumsum([len(each) for each in tuned_sides().values()]).tolist()
+    rows = [[table[weight_name(*side_size, term)] for side_size in sizes] for term in range(count)]
+    ends = np.cumsum([len(side_sizes) for side_sizes in tuned_sides().values()]).tolist()
     sides = {
-        side: slice(end - len(each), end)
-        for (side, each), end in zip(tuned_sides().items(), ends, strict=True)
+        side: slice(end - len(side_sizes), end)
+        for (side, side_sizes), end in zip(tuned_sides().items(), ends, strict=True)
     }
     return np.array(rows)[:, :, None], sides

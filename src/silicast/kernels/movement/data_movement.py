@@ -36,8 +36,8 @@ class DataMovement(StreamingKernel):
 
     def kernel_style(self, variant: Variant) -> str:
         """Its flag, for a kernel with rates of its own."""
-        current = next((name for name in OWN_RATES if variant.flag(name)), "")
-        return current or super().kernel_style(variant)
+        flag = next((name for name in OWN_RATES if variant.flag(name)), "")
+        return flag or super().kernel_style(variant)
 
     def stream(self, sizes: Sizes, variant: Variant) -> Stream:
         read, written = sizes["read_bytes"], sizes["written_bytes"]

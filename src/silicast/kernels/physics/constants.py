@@ -59,9 +59,9 @@ class Physics(Strict, frozen=True, dict=True):
         """All constants for ``architecture``: its own, else its stand-in's, else the default; the
         same table whenever it is asked for.
         """
-        known = self._known.get(architecture)
-        if known is not None:
-            return known
+        cached = self._known.get(architecture)
+        if cached is not None:
+            return cached
         name = architecture
         if name not in self.architectures:
             name = self.fallback.get(architecture, "")

@@ -43,9 +43,9 @@ def cache_rate(device: Device) -> float:
     """Bytes per second of the cache that all cores share; where no bandwidth is published, what
     matrix products assume per clock and core (the device's unknowns widen the interval).
     """
-    known = device.l2.bandwidth_bytes_per_s
+    stated = device.l2.bandwidth_bytes_per_s
     assumed = load_physics("gemm").default["l2_bytes_per_clock_per_core"]
-    return known or assumed * device.cores * device.clocks.boost_hz
+    return stated or assumed * device.cores * device.clocks.boost_hz
 
 
 @final

@@ -133,11 +133,11 @@ def kernel_energy(times: KernelTimes, batch: OpBatch, device: Device) -> KernelE
         return _counted(counted, times, device)
     if not applies_to(device):
         return None
-    current = energies(device, batch.family, batch.variant)
+    energy = energies(device, batch.family, batch.variant)
     work = actions(times.analysis, batch.variant, device)
     seconds = (times.estimate_s, times.p05_s, times.p95_s)
-    estimate, p05, p95, power = _interval(current, work, seconds, device)
-    return KernelEnergy(estimate, p05, p95, power, current.measured)
+    estimate, p05, p95, power = _interval(energy, work, seconds, device)
+    return KernelEnergy(estimate, p05, p95, power, energy.measured)
 
 
 def above_static_j(times: KernelTimes, batch: OpBatch, device: Device) -> F64 | None:
@@ -151,8 +151,8 @@ def above_static_j(times: KernelTimes, batch: OpBatch, device: Device) -> F64 | 
         return above
     if not applies_to(device):
         return None
-    current = energies(device, batch.family, batch.variant)
-    return _above_static_j(times, batch, current, device, _cache_per_s(device))
+    energy = energies(device, batch.family, batch.variant)
+    return _above_static_j(times, batch, energy, device, _cache_per_s(device))
 
 
 def above_static_at(times: KernelTimes, batch: OpBatch, devices: RowDevices) -> F64 | None:
@@ -160,16 +160,16 @@ def above_static_at(times: KernelTimes, batch: OpBatch, devices: RowDevices) -> 
     device = devices.devices[0]
     if not applies_to(device):
         return None
-    current = energies_at(devices, batch.family, batch.variant)
-    return _above_static_j(times, batch, current, device, devices.beside(_cache_per_s))
+    energy = energies_at(devices, batch.family, batch.variant)
+    return _above_static_j(times, batch, energy, device, devices.beside(_cache_per_s))
 
 
 def _above_static_j(
-    times: KernelTimes, batch: OpBatch, current: Energies, device: Device, cache_per_s: float
+    times: KernelTimes, batch: OpBatch, energy: Energies, device: Device, cache_per_s: float
 ) -> F64:
     seconds, work = times.estimate_s, actions(times.analysis, batch.variant, device)
-    free_w = _free_power(current, work, seconds, device, cache_per_s)
-    above_static_j: F64 = free_w * seconds - current.static_w * seconds
+    free_w = _free_power(energy, work, seconds, device, cache_per_s)
+    above_static_j: F64 = free_w * seconds - energy.static_w * seconds
     return above_static_j
 
 
@@ -177,9 +177,9 @@ def dynamic_w(analysis: Analysis, batch: OpBatch, device: Device, seconds: F64) 
     """Watts of kernels that take ``seconds``, beyond what the board draws while it waits, as if it
     had no limit; shape (n,).
     """
-    current = energies(device, batch.family, batch.variant)
+    energy = energies(device, batch.family, batch.variant)
     work = actions(analysis, batch.variant, device)
-    watts: F64 = free_power(current, work, seconds, device) - current.static_w
+    watts: F64 = free_power(energy, work, seconds, device) - energy.static_w
     return watts
 
 
@@ -260,21 +260,21 @@ def _waiting_log_sd() -> float:
     return math.sqrt(math.fsum((x - middle) ** 2 for x in shares) / (len(shares) - 1))
 
 
-def _interval(current: Energies, work: Actions, times: Sequence[F64], device: Device) -> list[F64]:
+def _interval(energy: Energies, work: Actions, times: Sequence[F64], device: Device) -> list[F64]:
     """Energy, its quantiles and power; ``times`` are the estimate and its quantiles."""
     seconds, p05_s, p95_s = times
-    free = free_power(current, work, seconds, device)
-    power = xp.minimum(free, current.limit_w)
+    free = free_power(energy, work, seconds, device)
+    power = xp.minimum(free, energy.limit_w)
     # a board that nobody measured may stay below a limit that the estimate is far above
-    known = free if current.measured else power
-    low = power / xp.minimum(xp.maximum(known / current.spread, current.static_w), current.limit_w)
-    high = xp.minimum(free * current.spread, current.limit_w) / power
+    watts = free if energy.measured else power
+    low = power / xp.minimum(xp.maximum(watts / energy.spread, energy.static_w), energy.limit_w)
+    high = xp.minimum(free * energy.spread, energy.limit_w) / power
     # at fixed work the static part alone grows with time; at the limit all of it does
-    slope = xp.maximum(current.static_w / free, 1.0 * (free >= current.limit_w))
+    slope = xp.maximum(energy.static_w / free, 1.0 * (free >= energy.limit_w))
     shorter = _joint(low - 1.0, slope * (seconds / p05_s - 1.0))
     longer = _joint(high - 1.0, slope * (p95_s / seconds - 1.0))
     estimate = power * seconds
-    lowest, highest = current.static_w * p05_s, current.limit_w * p95_s
+    lowest, highest = energy.static_w * p05_s, energy.limit_w * p95_s
     return [
         estimate,
         xp.minimum(xp.maximum(estimate / (1.0 + shorter), lowest), estimate),
@@ -289,9 +289,9 @@ def _joint(one: F64, other: F64) -> F64:
     return joint
 
 
-def free_power(current: Energies, work: Actions, seconds: F64, device: Device) -> F64:
+def free_power(energy: Energies, work: Actions, seconds: F64, device: Device) -> F64:
     """Watts of kernels that take ``seconds``, as if the board had no limit; shape (n,)."""
-    return _free_power(current, work, seconds, device, _cache_per_s(device))
+    return _free_power(energy, work, seconds, device, _cache_per_s(device))
 
 
 def _cache_per_s(device: Device) -> float:
@@ -301,16 +301,16 @@ def _cache_per_s(device: Device) -> float:
 
 
 def _free_power(
-    current: Energies, work: Actions, seconds: F64, device: Device, cache_per_s: float
+    energy: Energies, work: Actions, seconds: F64, device: Device, cache_per_s: float
 ) -> F64:
     rate = 1.0 / seconds
     dram = xp.minimum(work.dram_bytes * rate, device.dram.bandwidth_bytes_per_s)
-    dynamic = work.operations * rate * current.operation_j + dram * current.main_byte_j
+    dynamic = work.operations * rate * energy.operation_j + dram * energy.main_byte_j
     if xp.all_of(cache_per_s > 0.0):
         l2 = xp.minimum(work.l2_bytes * rate, cache_per_s)
-        dynamic = dynamic + l2 * current.chip_byte_j
-    dynamic = dynamic + work.special * rate * current.special_j + work.busy * current.core_w
-    return current.static_w + current.activity * dynamic
+        dynamic = dynamic + l2 * energy.chip_byte_j
+    dynamic = dynamic + work.special * rate * energy.special_j + work.busy * energy.core_w
+    return energy.static_w + energy.activity * dynamic
 
 
 def actions(analysis: Analysis, variant: Variant, device: Device) -> Actions:
@@ -357,7 +357,7 @@ def energies_at(devices: RowDevices, family: str, variant: Variant) -> Energies:
     """:func:`energies` of rows with a clock each: columns of those that differ."""
     first, physics = devices.devices[0], load_physics(PHYSICS)
     if not physics.is_measured(first.architecture):
-        return devices.beside(lambda each: energies(each, family, variant))
+        return devices.beside(lambda clocked: energies(clocked, family, variant))
     at = ClockedEnergy(*(column[devices.row] for column in _clocked(devices.devices)))
     constants = physics.constants(first.architecture)
     return energies_from(first, family, variant, constants, measured=True, at=at)
@@ -384,7 +384,7 @@ class ClockedEnergy(NamedTuple):
 def _clocked(devices: tuple[Device, ...]) -> tuple[F64, F64]:
     """:class:`ClockedEnergy` of each device, two arrays; families share it."""
     c = load_physics(PHYSICS).constants(devices[0].architecture)
-    growth, rated = zip(*(ClockedEnergy.from_device(each, c) for each in devices), strict=True)
+    growth, rated = zip(*(ClockedEnergy.from_device(device, c) for device in devices), strict=True)
     return np.array(growth), np.array(rated)
 
 
@@ -406,7 +406,7 @@ def energies_from(
         raise ValueError(f"no power limit of {device.name} is known")
     pipe, compute = _matrix(device, variant)
     at = at or ClockedEnergy.from_device(device, c)
-    current = board_w(device, c, at)
+    board = board_w(device, c, at)
     scale = 1.0 if measured else _scale(device, c)
     relative = c.get(f"relative_energy.{compute}", 1.0)
     if pipe == "fma":
@@ -416,9 +416,9 @@ def energies_from(
     if not measured:
         log_sd = max(log_sd, c["unmeasured_log_sd"])
     return Energies(
-        limit_w=c["limit_share"] * current.cap_w,
-        static_w=min(current.static_w, c["limit_share"] * current.cap_w),
-        core_w=current.core_w * scale,
+        limit_w=c["limit_share"] * board.cap_w,
+        static_w=min(board.static_w, c["limit_share"] * board.cap_w),
+        core_w=board.core_w * scale,
         operation_j=c["operation_j"] * relative * growth,
         main_byte_j=dram_byte_j(device, c),
         chip_byte_j=c["l2_byte_j"] * growth,
@@ -475,10 +475,10 @@ def _scale(device: Device, c: Mapping[str, float]) -> float:
     """
     built = silicon(device)
     built = built if applies_to(built) else device
-    current = board_w(built, c)
+    board = board_w(built, c)
     memory = NOMINAL["dram"] * built.dram.bandwidth_bytes_per_s * dram_byte_j(built, c)
-    room = c["products_share"] * current.cap_w - current.static_w - memory
-    return math.sqrt(max(room, 0.1 * current.cap_w) / (current.core_w + current.products_w))
+    room = c["products_share"] * board.cap_w - board.static_w - memory
+    return math.sqrt(max(room, 0.1 * board.cap_w) / (board.core_w + board.products_w))
 
 
 def activity_names(family: str, variant: Variant) -> tuple[str, str, str]:

@@ -80,13 +80,13 @@ def with_format(device: Device, dtype: str) -> tuple[Device, str]:
     """
     recipe = RECIPES.get(dtype)
     wanted = recipe.compute if recipe else dtype
-    current, computes = _pipe_of(device, wanted), computes_in(device, dtype)
-    if current and recipe and recipe.widens and device.execution_model != "simt":
+    own_pipe, computes = _pipe_of(device, wanted), computes_in(device, dtype)
+    if own_pipe and recipe and recipe.widens and device.execution_model != "simt":
         return device, f"{device.name} widens {recipe.weights} weights: computed in {wanted}"
     if computes == wanted:
         return device, ""
-    pipe, why = current or _pipe_of(device, computes), f"has no {wanted} units"
-    if current:
+    pipe, why = own_pipe or _pipe_of(device, computes), f"has no {wanted} units"
+    if own_pipe:
         why = f"multiplies {wanted} slower than {computes}"
     level = _added(device.compute, pipe, wanted, device.rate_per_core(pipe, computes))
     return replace(device, compute=level), f"{device.name} {why}: computed in {computes}"

@@ -66,7 +66,7 @@ def unlimited(position: int, rows: I64) -> F64:  # noqa: ARG001 - whatever the c
 
 
 def clock_share(
-    current: LimitedBoard,
+    budget: LimitedBoard,
     core_w: F64,
     memory_w: F64,
     longer: Longer = in_proportion,
@@ -80,11 +80,11 @@ def clock_share(
         longer: how the clock slows it.
         used: what it draws by the law of energy, which holds the limit too.
     """
-    left = current.limit_w - current.idle_w
+    left = budget.limit_w - budget.idle_w
     share = np.ones(len(core_w))
     over = np.flatnonzero((core_w + memory_w > left) | (used(0, np.arange(len(core_w))) > 1.0))
     if len(over):
-        law = _Law(current.floor, left, core_w[over], memory_w[over], over, longer, used)
+        law = _Law(budget.floor, left, core_w[over], memory_w[over], over, longer, used)
         share[over] = law.share()
     return share
 
@@ -112,8 +112,8 @@ class _Law:
         fast, slow = self._bracket()
         share = np.full(len(self._rows), MIN_CLOCK_SHARE)
         for position in _distinct(fast[slow <= _LAST]):
-            some = np.flatnonzero((fast == position) & (slow <= _LAST))
-            share[some] = self._between(position, some)
+            rows = np.flatnonzero((fast == position) & (slow <= _LAST))
+            share[rows] = self._between(position, rows)
         held: F64 = np.maximum(share, MIN_CLOCK_SHARE)
         return held
 
@@ -148,22 +148,26 @@ class _Law:
             low, high = np.where(above, middle, low), np.where(above, high, middle)
         return low
 
-    def _holds(self, probe: I64, some: I64) -> NDArray[np.bool_]:
+    def _holds(self, probe: I64, positions: I64) -> NDArray[np.bool_]:
         """Whether rows draw no more than the limit at clocks."""
-        growth, longer = growths(self._floor)[probe], np.empty(len(some))
-        used = np.empty(len(some))
+        growth, longer = growths(self._floor)[probe], np.empty(len(positions))
+        used = np.empty(len(positions))
         for position in _distinct(probe):
             here = np.flatnonzero(probe == position)
-            rows = self._rows[some[here]]
+            rows = self._rows[positions[here]]
             longer[here] = self._longer(position, rows)
             used[here] = self._used(position, rows)
-        drawn = self._core_w[some] * growth + self._memory_w[some]
+        drawn = self._core_w[positions] * growth + self._memory_w[positions]
         held: NDArray[np.bool_] = (drawn <= self._left * longer) & (used <= 1.0)
         return held
 
-    def _between(self, position: int, some: I64) -> F64:
+    def _between(self, position: int, positions: I64) -> F64:
         """The clock between two neighbours, by secants that keep it enclosed."""
-        rows, core_w, memory_w = self._rows[some], self._core_w[some], self._memory_w[some]
+        rows, core_w, memory_w = (
+            self._rows[positions],
+            self._core_w[positions],
+            self._memory_w[positions],
+        )
         before, after = (self._longer(at, rows) for at in (position, position + 1))
         most, least = (self._used(at, rows) for at in (position, position + 1))
 
@@ -175,8 +179,8 @@ class _Law:
             above: F64 = np.maximum(drawn - self._left * longer, self._left * (used - 1.0))
             return above
 
-        high = np.full(len(some), CLOCKS[position])
-        low = np.full(len(some), CLOCKS[position + 1])
+        high = np.full(len(positions), CLOCKS[position])
+        low = np.full(len(positions), CLOCKS[position + 1])
         above, below = excess(high), excess(low)
         share = low
         for _ in range(_REFINED):
@@ -192,17 +196,17 @@ class _Law:
 
 
 def clock_share_of_one(
-    current: LimitedBoard,
+    budget: LimitedBoard,
     core_w: float,
     memory_w: float,
     longer: Callable[[int], float],
     used: Callable[[int], float],
 ) -> float:
     """:func:`clock_share` of one piece of work, the same bits; numbers take a tenth of the time."""
-    left = current.limit_w - current.idle_w
+    left = budget.limit_w - budget.idle_w
     if not (core_w + memory_w > left or used(0) > 1.0):
         return 1.0
-    growth = _growths_listed(current.floor)
+    growth = _growths_listed(budget.floor)
     fast, beyond = 0, _LAST + 1
     while beyond - fast > 1:
         middle = (fast + beyond) // 2
@@ -225,7 +229,7 @@ def clock_share_of_one(
 
     def excess(share: float) -> float:
         weight = float(weight_of(fast, share))  # type: ignore[arg-type]
-        growth = float(growth_at(share, current.floor))  # type: ignore[arg-type]
+        growth = float(growth_at(share, budget.floor))  # type: ignore[arg-type]
         above = core_w * growth + memory_w - left * (before + weight * (after - before))
         return max(above, left * (most + weight * (least - most) - 1.0))
 
@@ -338,10 +342,12 @@ class Slowing:
         return before + weight * (max(after, before) - before)
 
     def at_shares(self, share: F64) -> F64:
-        """At a clock of each kernel's own, shape (n,); of a batch of numbers, a number."""
+        """How many times longer each kernel takes at its own share of the clock, shape (n,); of a
+        batch of numbers, a number.
+        """
         if not isinstance(share, np.ndarray):
             return self._at_share(share)
-        result = np.ones(len(share))
+        slowdown = np.ones(len(share))
         slow = np.flatnonzero(share < 1.0)
         positions = np.searchsorted(_FALLING, -share[slow], side="right") - 1
         positions = np.minimum(positions, len(CLOCKS) - 2)
@@ -349,8 +355,8 @@ class Slowing:
             rows = slow[positions == position]
             before, after = (self.longer(at, rows) for at in (position, position + 1))
             after = np.maximum(after, before)
-            result[rows] = before + weight_of(position, share[rows]) * (after - before)
-        return result
+            slowdown[rows] = before + weight_of(position, share[rows]) * (after - before)
+        return slowdown
 
 
 @final
@@ -386,8 +392,8 @@ class Use:
 
     def used(self, position: int, rows: I64) -> F64:
         """What some rows draw at a step of :data:`CLOCKS`, see :data:`Used`."""
-        known = xp.maximum(self._at_built(rows), 1e-9)
-        part = xp.minimum(self._room_w / known, 1.0)
+        built_w = xp.maximum(self._at_built(rows), 1e-9)
+        part = xp.minimum(self._room_w / built_w, 1.0)
         used: F64 = (self._static_w + part * self._dynamic_w(position, rows)) / self._limit_w
         return used
 
@@ -396,7 +402,7 @@ class Use:
 
     def _between(self, rows: I64) -> F64:
         below = step_below(self._built)
-        fast, slow = (self._dynamic_w(each, rows) for each in (below, below + 1))
+        fast, slow = (self._dynamic_w(clock, rows) for clock in (below, below + 1))
         weight = float(weight_of(below, self._built))  # type: ignore[arg-type]
         return fast + weight * (slow - fast)
 
@@ -430,7 +436,7 @@ def held_share(
     if not isinstance(seconds, np.ndarray):
         return _held_share_of_one(analysis, batch, device, seconds, slowing, built)
     dtype, clock_hz = batch.variant.dtype, slowing.clock_hz
-    current = board(device, dtype, clock_hz)
+    budget = board(device, dtype, clock_hz)
     draw = drawn(analysis, dtype, device, seconds, clock_hz)
     used = unlimited
     if beyond_own(device):
@@ -447,12 +453,12 @@ def held_share(
             return watts[rows]
 
         used = Use(device, built, dynamic, built_w).used
-    elif xp.all_of(draw.core_w + draw.memory_w <= current.limit_w - current.idle_w):
+    elif xp.all_of(draw.core_w + draw.memory_w <= budget.limit_w - budget.idle_w):
         return xp.full_like(seconds, 1.0)
-    share = clock_share(current, draw.core_w, draw.memory_w, slowing.longer, used)
+    share = clock_share(budget, draw.core_w, draw.memory_w, slowing.longer, used)
     if device.power_state == "hot":
         return share
-    heat = seconds / (seconds + current.heat_s)
+    heat = seconds / (seconds + budget.heat_s)
     held_share: F64 = 1.0 - heat * (1.0 - share)
     return held_share
 
@@ -467,7 +473,7 @@ def _held_share_of_one(
 ) -> Any:
     """:func:`held_share` of a batch of numbers."""
     dtype, clock_hz, whole_s = batch.variant.dtype, slowing.clock_hz, cast("Any", seconds)
-    current = board(device, dtype, clock_hz)
+    budget = board(device, dtype, clock_hz)
     draw = drawn(analysis, dtype, device, whole_s, clock_hz)
 
     def dynamic(position: int, rows: I64) -> Any:  # noqa: ARG001 - there is one
@@ -483,11 +489,11 @@ def _held_share_of_one(
         return 0.0 if by_energy is None else float(by_energy(position, ONE_ROW))
 
     share = clock_share_of_one(
-        current, float(draw.core_w), float(draw.memory_w), slowing.longer_of_one, used
+        budget, float(draw.core_w), float(draw.memory_w), slowing.longer_of_one, used
     )
     if device.power_state == "hot":
         return share
-    heat = seconds / (seconds + current.heat_s)
+    heat = seconds / (seconds + budget.heat_s)
     return 1.0 - heat * (1.0 - share)
 
 

@@ -53,7 +53,7 @@ def octaves_outside(batch: OpBatch) -> F64:
     Whole octaves, shape (n,); 0 inside, and for families whose measured sizes are not listed. Of
     sequences of varied lengths the longest counts.
     """
-    result: F64 = batch.filled(0.0)
+    outside: F64 = batch.filled(0.0)
     for name, low, high in measured_sizes(batch.family):
         if name not in batch.dims:
             continue
@@ -67,8 +67,8 @@ def octaves_outside(batch: OpBatch) -> F64:
         for _ in range(MAX_OCTAVES):
             octaves = octaves + (ratio > step)
             step *= 2.0
-        result = xp.maximum(result, octaves)
-    return result
+        outside = xp.maximum(outside, octaves)
+    return outside
 
 
 def _longest(batch: OpBatch, name: str) -> I64:
@@ -226,16 +226,18 @@ def stand_ins(device: Device) -> tuple[str, ...]:
         for path in device.unknowns
         if path != NO_CAP and constants[_rule(path, constants)] > 0.0
     ]
-    items: list[str] = []
+    remarks: list[str] = []
     if device.structure is not None:
-        items += [not_measured(device), *device.structure.remarks]
+        remarks += [not_measured(device), *device.structure.remarks]
         if device.power_cap_w is not None and device.structure.states_energy:
-            items.append(HELD.format(device.power_cap_w))
+            remarks.append(HELD.format(device.power_cap_w))
     if named:
-        items.append(f"not published for {device.name}, stand-ins are used: {', '.join(named)}")
+        remarks.append(f"not published for {device.name}, stand-ins are used: {', '.join(named)}")
     if unknown_cap(device):
-        items.append(f"power.cap_w of {device.name} is not known: it may not hold its boost clock")
-    return tuple(items)
+        remarks.append(
+            f"power.cap_w of {device.name} is not known: it may not hold its boost clock"
+        )
+    return tuple(remarks)
 
 
 def not_measured(device: Device) -> str:

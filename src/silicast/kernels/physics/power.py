@@ -263,17 +263,17 @@ def drawn(
         seconds: that they take, shape (n,).
         clock_hz: see :func:`board`.
     """
-    current, spent = board(device, dtype, clock_hz), analysis.resource_s
+    budget, spent = board(device, dtype, clock_hz), analysis.resource_s
     rate = 1.0 / seconds
     core: F64 = xp.full_like(rate, 0.0)
-    for name, watts in (("tensor", current.matrix_w), ("fma", current.fma_w)):
+    for name, watts in (("tensor", budget.matrix_w), ("fma", budget.fma_w)):
         if name in spent:
             core = core + xp.minimum(spent[name] * rate, 1.0) * watts
     moved = analysis.demand.level_bytes.get("dram")
     if moved is None:
         return Draw(core, xp.full_like(rate, 0.0))
     rate = xp.minimum(moved * rate, device.dram.bandwidth_bytes_per_s)
-    return Draw(core, rate * current.byte_j)
+    return Draw(core, rate * budget.byte_j)
 
 
 def state_log_sd(share: N, device: Device) -> N:

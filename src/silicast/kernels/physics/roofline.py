@@ -334,14 +334,16 @@ class RooflineKernel(Implementation):
                 ("unbuilt", c["unbuilt_log_sd"]) if known_sd is None else ("nest", known_sd)
             )
             return {f"{source}:{device.name}": wide, f"family:{self.family}": c["family_log_sd"]}
-        known = self.is_measured(variant, device)
+        measured = self.is_measured(variant, device)
         return {
-            f"device:{device.name}": c["device_log_sd"] if known else c["unmeasured_device_log_sd"],
+            f"device:{device.name}": c["device_log_sd"]
+            if measured
+            else c["unmeasured_device_log_sd"],
             f"family:{self.family}": c["family_log_sd"],
         }
 
     @final
     def is_measured(self, variant: Variant, device: Device) -> bool:
         """See :meth:`Implementation.is_measured`: one format was measured, for all families."""
-        known = load_physics(self.group).is_measured(device.architecture)
-        return known and variant.dtype in MEASURED_FORMATS
+        measured = load_physics(self.group).is_measured(device.architecture)
+        return measured and variant.dtype in MEASURED_FORMATS

@@ -66,8 +66,8 @@ def seen_of(family: str, dtype: str, device: Device, *, measured: bool) -> Seen:
         measured: constants of the architecture are from measured kernels of the family and format.
     """
     if not measured:
-        known = measured_boards(family, dtype) or not measured_boards(family)
-        return "format" if known else "nothing"
+        family_measured = measured_boards(family, dtype) or not measured_boards(family)
+        return "format" if family_measured else "nothing"
     twins = _of_architecture(family, dtype, device.architecture)
     return "board" if device.name in twins or not twins else "sister"
 
@@ -84,9 +84,9 @@ def was_measured(family: str, architecture: str) -> bool:
 def _of_architecture(family: str, dtype: str, architecture: str) -> list[str]:
     """Measured boards of an architecture: in the format, else in any."""
     for boards in (measured_boards(family, dtype), measured_boards(family)):
-        items = [name for name in boards if architecture_of(name) == architecture]
-        if items:
-            return items
+        same = [name for name in boards if architecture_of(name) == architecture]
+        if same:
+            return same
     return []
 
 
@@ -141,19 +141,19 @@ class Unseen:
         if self == SEEN:
             return dict(table)
         replaced = ("device", "family") if self.log_sd else ("device",)
-        current = {n: v for n, v in table.items() if n.partition(":")[0] not in replaced}
+        by_factor = {n: v for n, v in table.items() if n.partition(":")[0] not in replaced}
         of_board = [v for n, v in table.items() if n.partition(":")[0] == "device"]
-        current["device"] = self.device_log_sd if self.log_sd else math.hypot(*of_board)
-        current["device"] = max(current["device"], self.device_log_sd)
+        by_factor["device"] = self.device_log_sd if self.log_sd else math.hypot(*of_board)
+        by_factor["device"] = max(by_factor["device"], self.device_log_sd)
         borrowed = f"format:{family}"
-        if self.format_log_sd > current.get(borrowed, 0.0):
-            current[borrowed] = self.format_log_sd
-        return current
+        if self.format_log_sd > by_factor.get(borrowed, 0.0):
+            by_factor[borrowed] = self.format_log_sd
+        return by_factor
 
-    def independent_log_sd(self, current: F64, bound_s: F64, estimate_s: F64) -> F64:
+    def independent_log_sd(self, family_log_sd: F64, bound_s: F64, estimate_s: F64) -> F64:
         """Of each row, shape (n,); the family's own where its architecture was measured."""
         if self.log_sd == 0.0:
-            return current if self.widening == 1.0 else current * self.widening
+            return family_log_sd if self.widening == 1.0 else family_log_sd * self.widening
         near = xp.where(estimate_s > 0.0, bound_s / xp.maximum(estimate_s, 1e-30), 1.0)
         whole = self.log_sd * (1.0 - (1.0 - self.floor) * near)
         left = whole * whole - self.device_log_sd * self.device_log_sd
@@ -172,20 +172,22 @@ def unseen_errors(family: str, dtype: str, device: Device, *, measured: bool) ->
         measured: constants of the architecture are from measured kernels of the family and format.
     """
     seen = seen_of(family, dtype, device, measured=measured)
-    known = {} if seen == "board" else load_physics(SPREADS).default
-    if not known:  # as the family says
+    constants = {} if seen == "board" else load_physics(SPREADS).default
+    if not constants:  # as the family says
         return SEEN
     if seen == "sister":
         octaves = octaves_to_measured(family, dtype, device)
-        far = math.hypot(known["sister.device_log_sd"], known["sister.octave_log_sd"] * octaves)
-        wider = known["sister.log_widening"] + known["sister.octave_log_widening"] * octaves
+        far = math.hypot(
+            constants["sister.device_log_sd"], constants["sister.octave_log_sd"] * octaves
+        )
+        wider = constants["sister.log_widening"] + constants["sister.octave_log_widening"] * octaves
         return Unseen(far, widening=math.exp(wider))
-    whole = known["unmeasured.log_sd"]
+    whole = constants["unmeasured.log_sd"]
     for name in (family, f"{family}.{dtype}"):
-        whole = known.get(f"unmeasured.{name}.log_sd", whole)
+        whole = constants.get(f"unmeasured.{name}.log_sd", whole)
     return Unseen(
-        device_log_sd=known["unmeasured.device"] * whole,
-        format_log_sd=known["unmeasured.format_log_sd"] if seen == "nothing" else 0.0,
+        device_log_sd=constants["unmeasured.device"] * whole,
+        format_log_sd=constants["unmeasured.format_log_sd"] if seen == "nothing" else 0.0,
         log_sd=whole,
-        floor=known["unmeasured.floor"],
+        floor=constants["unmeasured.floor"],
     )

@@ -60,27 +60,27 @@ class TileColumns:
 
 def tiles_of(configurations: Sequence[Configuration]) -> TileColumns:
     """Columns of configurations of the kinds that GPUs run."""
-    rows = [list(_row(one)) for one in configurations]
+    rows = [list(_row(configuration)) for configuration in configurations]
     columns = np.array(rows, dtype=np.float64).reshape(-1, 9).T.copy()
     return TileColumns(*columns)
 
 
-def _row(one: Configuration) -> Iterator[float]:
+def _row(configuration: Configuration) -> Iterator[float]:
     """A row of :class:`TileColumns`; what a kind leaves to its library is taken as libraries
     usually choose it.
     """
-    m, n = one.number("tile_m"), one.number("tile_n")
-    kind = kinds()[one.kind]
+    m, n = configuration.number("tile_m"), configuration.number("tile_n")
+    kind = kinds()[configuration.kind]
     large = m * n >= LARGE_TILE and "large_warps" in kind.assumes
     yield m
     yield n
-    yield one.number("tile_k", one.number("depth_u", 32))
-    yield one.number("group_m", kind.assumes.get("group_m", 1))
-    yield one.number("warps", kind.assumes.get("large_warps" if large else "warps", 4))
-    yield one.number("stages", kind.assumes.get("stages", 3))
-    yield one.number("split_k")
-    yield one.number("cluster_m") * one.number("cluster_n")
-    yield one.word("schedule") in kind.words_persistent
+    yield configuration.number("tile_k", configuration.number("depth_u", 32))
+    yield configuration.number("group_m", kind.assumes.get("group_m", 1))
+    yield configuration.number("warps", kind.assumes.get("large_warps" if large else "warps", 4))
+    yield configuration.number("stages", kind.assumes.get("stages", 3))
+    yield configuration.number("split_k")
+    yield configuration.number("cluster_m") * configuration.number("cluster_n")
+    yield configuration.word("schedule") in kind.words_persistent
 
 
 @final
@@ -122,7 +122,7 @@ def blocks_of(tiles: TileColumns, device: Device, recipe: Recipe) -> TileBlocks:
     step = (tiles.m * a_bytes + tiles.n * b_bytes) * tiles.k
     bulk = limits.instruction in ("wgmma", "umma")
     wide = np.full(len(tiles), bulk) & (tiles.m >= ROWS_OF_WGMMA)
-    remaining = tiles.stages if limits.buffers == "all" else tiles.stages - 1.0
+    buffers = tiles.stages if limits.buffers == "all" else tiles.stages - 1.0
     warp_m, warp_n = _warps(tiles)
     threads = limits.warp * tiles.warps
     accumulators = tiles.m * tiles.n / threads
@@ -132,7 +132,7 @@ def blocks_of(tiles: TileColumns, device: Device, recipe: Recipe) -> TileBlocks:
         DEPTH_OF_FRAGMENT_BYTES / 4.0 / limits.warp
     )
     registers = accumulators + np.where(wide, 0.0, fragments) + OTHER_REGISTERS
-    shared = np.maximum(step * np.maximum(remaining, 1.0), 0.0)
+    shared = np.maximum(step * np.maximum(buffers, 1.0), 0.0)
     held = np.minimum(np.ceil(registers / 8.0) * 8.0, float(limits.thread_registers))
     resident = np.minimum(
         np.floor(device.memory["smem"].capacity_bytes / (shared + limits.reserved_bytes + 1.0)),
@@ -185,27 +185,27 @@ def is_legal(tiles: TileColumns, device: Device, recipe: Recipe) -> NDArray[np.b
     return legal
 
 
-def check_legal(one: Configuration, device: Device, recipe: Recipe) -> None:
+def check_legal(configuration: Configuration, device: Device, recipe: Recipe) -> None:
     """Refuses what a device cannot run.
 
     Raises:
         SilicastError: shared memory, registers or threads do not suffice; by how much.
     """
-    for what, needed, allowed in excesses(one, device, recipe):
+    for resource, needed, allowed in excesses(configuration, device, recipe):
         raise unsupported(
-            f"{one.label} needs {needed:,.0f} {what} on {device.name}, which has {allowed:,.0f}: "
-            f"{needed - allowed:,.0f} too many",
+            f"{configuration.label} needs {needed:,.0f} {resource} on {device.name}, which has "
+            f"{allowed:,.0f}: {needed - allowed:,.0f} too many",
             "configuration",
             "take fewer stages or a smaller tile",
         )
 
 
 def excesses(
-    one: Configuration, device: Device, recipe: Recipe
+    configuration: Configuration, device: Device, recipe: Recipe
 ) -> Iterator[tuple[str, float, float]]:
     """What a configuration needs more of than there is: name, needed, there."""
     limits: CoreLimits = core_limits(device)
-    tiles = tiles_of([one])
+    tiles = tiles_of([configuration])
     blocks = blocks_of(tiles, device, recipe)
     room = device.memory["smem"].capacity_bytes - limits.reserved_bytes
     needs = (
@@ -219,6 +219,6 @@ def excesses(
             limits.thread_registers + 1.0,
         ),
     )
-    for what, needed, there in needs:
+    for resource, needed, there in needs:
         if needed > there:
-            yield what, needed, there
+            yield resource, needed, there

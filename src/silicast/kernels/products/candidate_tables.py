@@ -140,5 +140,5 @@ def matrix_table(architecture: str, compute: str = "") -> TileTable:
     for table in tables:
         if compute in table.formats:
             return table
-    current = (table for table in tables if architecture in table.architectures)
-    return next(current, None) or next(table for table in tables if not table.architectures)
+    matching = (table for table in tables if architecture in table.architectures)
+    return next(matching, None) or next(table for table in tables if not table.architectures)

@@ -154,15 +154,17 @@ def product_tiles(
     """
     on_fma = pipe == "fma"
     table = tile_tables().fma.regular if on_fma else matrix_table(architecture, compute)
-    remaining = tuple(row for row in table.tiles if row[0] >= smallest_m and row[1] >= smallest_n)
+    regular_rows = tuple(
+        row for row in table.tiles if row[0] >= smallest_m and row[1] >= smallest_n
+    )
     if on_fma and narrow_rows > 0.0:
-        return _with_parts(table, remaining, tuple(_narrow_parts(narrow_rows, skinny_rows)))
+        return _with_parts(table, regular_rows, tuple(_narrow_parts(narrow_rows, skinny_rows)))
     if pipe == "tensor" and skinny_rows > 0.0:
         few = tile_tables().fma.few
         rows = tuple(row for row in few.tiles if row[0] <= skinny_rows)
         part = _Part(few, rows, tuple(float(row[0]) for row in rows))
-        return _with_parts(table, remaining, (part,))
-    candidate_tiles = _columns(table, remaining, table.labels(remaining))
+        return _with_parts(table, regular_rows, (part,))
+    candidate_tiles = _columns(table, regular_rows, table.labels(regular_rows))
     if small_tile_rows <= 0.0:
         return candidate_tiles
     return replace(
@@ -196,18 +198,21 @@ def _columns(table: TileTable, rows: tuple[Row, ...], labels: tuple[str, ...]) -
 
 
 def _with_parts(
-    table: TileTable, remaining: tuple[Row, ...], parts: tuple[_Part, ...]
+    table: TileTable, regular_rows: tuple[Row, ...], parts: tuple[_Part, ...]
 ) -> CandidateTiles:
     """Tiles for any product, then those for few rows or columns."""
-    rows = remaining + tuple(row for part in parts for row in part.rows)
-    labels = table.labels(remaining) + tuple(
+    rows = regular_rows + tuple(row for part in parts for row in part.rows)
+    labels = table.labels(regular_rows) + tuple(
         x for part in parts for x in part.table.labels(part.rows)
     )
 
     def column(regular: float, others: Iterator[tuple[float, ...]]) -> F64:
-        return np.array([*[regular] * len(remaining), *(x for each in others for x in each)])[
-            :, None
-        ]
+        return np.array(
+            [
+                *[regular] * len(regular_rows),
+                *(x for values_of_part in others for x in values_of_part),
+            ]
+        )[:, None]
 
     def alike(regular: float, values: Iterator[float]) -> F64:
         return column(

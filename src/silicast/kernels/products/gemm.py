@@ -166,8 +166,8 @@ def _expected_chunk(
     c, every = chooser.constants, (chooser.tiles, chooser.steps, chooser.rates)
     chosen = result = evaluate(m, n, k, batch, *every, c)
     if setting.built is not None:
-        current = setting.tiles, setting.steps, setting.rates, setting.constants
-        result = evaluate(m, n, k, batch, *current, chosen)
+        built_inputs = setting.tiles, setting.steps, setting.rates, setting.constants
+        result = evaluate(m, n, k, batch, *built_inputs, chosen)
     time, near = _expectation(result.time, chosen.time)
     alone_from, alone_to = c.get("alone_from_k", 0.0), c.get("alone_to_k", 0.0)
     if alone_to > alone_from and xp.any_of((batch > 1.0) & (k > alone_from)):
@@ -177,9 +177,9 @@ def _expected_chunk(
         time = time + share * (_expectation(result.time, alone)[0] - time)
     if not isinstance(m, np.ndarray):
         only = int(chosen.time.argmin())
-        one: dict[str, Any] = {name: getattr(result, name).item(only) for name in COLUMNS}
-        one |= {"best": only, "near": near[:, 0].tolist()}
-        return time.item(), one
+        numbers: dict[str, Any] = {name: getattr(result, name).item(only) for name in COLUMNS}
+        numbers |= {"best": only, "near": near[:, 0].tolist()}
+        return time.item(), numbers
     fastest = chosen.time.argmin(axis=0)
     position = fastest * len(fastest) + np.arange(len(fastest))
     best = {name: getattr(result, name).take(position) for name in COLUMNS}
@@ -397,15 +397,15 @@ def _independent_log_sd(setting: GemmSetting, time: F64, batch: F64) -> F64:
     spread, by its share of the time.
     """
     c = setting.constants
-    current: F64 = xp.full_like(time, c["independent_log_sd"])
+    log_sd: F64 = xp.full_like(time, c["independent_log_sd"])
     if is_sparse(setting.variant):
-        current = xp.maximum(current, UNMEASURED_LOG_SD)
+        log_sd = xp.maximum(log_sd, UNMEASURED_LOG_SD)
     if (batched := c.get("batched_log_sd", 0.0)) > 0.0:
-        current = xp.where(batch > 1.0, xp.maximum(current, batched), current)
+        log_sd = xp.where(batch > 1.0, xp.maximum(log_sd, batched), log_sd)
     if setting.variant.launch != "stream":
-        return current
+        return log_sd
     host = c["stream_launch_log_sd"] * (c["stream_launch_s"] / time)
-    independent_log_sd: F64 = xp.maximum(xp.sqrt(current * current + host * host), current)
+    independent_log_sd: F64 = xp.maximum(xp.sqrt(log_sd * log_sd + host * host), log_sd)
     return independent_log_sd
 
 

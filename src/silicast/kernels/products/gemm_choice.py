@@ -63,8 +63,10 @@ def is_tuned(architecture: str, compute: str) -> bool:
     (True, True, False)
     """
     physics = load_physics(PHYSICS)
-    known = physics.fallback.get(architecture, architecture)
-    return weight_name(compute, amd_sides()[0], SLOPES[0]) in physics.architectures.get(known, {})
+    tuned_as = physics.fallback.get(architecture, architecture)
+    return weight_name(compute, amd_sides()[0], SLOPES[0]) in physics.architectures.get(
+        tuned_as, {}
+    )
 
 
 def likeliest(
@@ -115,10 +117,10 @@ def tile_probabilities(
     >>> rows[0] < rows[1]
     True
     """
-    shared, current = _weights(architecture, compute)
+    shared, tile_weights = _weights(architecture, compute)
     across = np.full_like(sizes[0], cores)
     logits = folded(shared * terms_of(*sizes, across, near))
-    logits = logits + folded(current * slopes_of(*sizes, across)[:, None, :])
+    logits = logits + folded(tile_weights * slopes_of(*sizes, across)[:, None, :])
     raised = exp_fixed(np.maximum(logits - logits.max(axis=0), _LEAST))
     tile_probabilities: F64 = raised / folded(raised)
     return tile_probabilities
@@ -147,7 +149,7 @@ def terms_of(m: F64, n: F64, k: F64, batch: F64, cores: F64, near: F64) -> F64:
     slow = -nearness
     work, deep = slopes_of(m, n, k, batch, cores)[1:3]
     rows, columns = log_fixed(np.stack((m, n)) / 64.0) * (_LOG2 * 0.125)
-    items = (
+    terms = (
         wave * 0.25, *(np.maximum(wave - bend, 0.0) * 0.25 for bend in _WAVE_BENDS), fill,
         fill * np.maximum(2.0 - wave, 0.0) * 0.5, pad_m, pad_n, np.maximum(pad_m - 1.0, 0.0),
         np.maximum(pad_n - 1.0, 0.0), pad_m * work, pad_n * work, slow, np.minimum(slow, 0.2),
@@ -155,7 +157,7 @@ def terms_of(m: F64, n: F64, k: F64, batch: F64, cores: F64, near: F64) -> F64:
         log_m * rows * 0.25, log_m * log_m * rows * 0.0625, log_n * columns * 0.25,
         log_n * log_n * columns * 0.0625,
     )  # fmt: skip
-    return np.stack(items)
+    return np.stack(terms)
 
 
 def weight_name(compute: str, side: tuple[int, int], slope: str) -> str:
@@ -172,7 +174,7 @@ def _weights(architecture: str, compute: str) -> tuple[F64, F64]:
     """The shared weights, shape (terms, 1, 1), and the tiles' own, (slopes, candidates, 1)."""
     table: Mapping[str, float] = load_physics(PHYSICS).constants(architecture)
     shared = np.array([table[name] for name in TERMS])
-    current = [
+    tile_weights = [
         [table[weight_name(compute, side, slope)] for side in amd_sides()] for slope in SLOPES
     ]
-    return shared[:, None, None], np.array(current)[:, :, None]
+    return shared[:, None, None], np.array(tile_weights)[:, :, None]

@@ -134,9 +134,9 @@ def constants_for(
     measured = "fp32.tensor_efficiency" in measured_constants(PHYSICS, architecture)
     if pipe != "fma" or recipe.name == "fp32" or not (measured or recipe.name == "fp64"):
         return selected(table, recipe, library, kernel)
-    current = selected(table, recipe, library, kernel)
+    own_constants = selected(table, recipe, library, kernel)
     constants = selected(table, RECIPES["fp32"], library)
-    constants |= {n: x for n, x in current.items() if n.startswith(("quantise_", "widen_"))}
+    constants |= {n: x for n, x in own_constants.items() if n.startswith(("quantise_", "widen_"))}
     if recipe.name == "fp64":
         prefix = "fp64_fma."
         constants |= {n.removeprefix(prefix): x for n, x in table.items() if n.startswith(prefix)}
@@ -145,12 +145,12 @@ def constants_for(
 
 def _known(architecture: str, library: str) -> Mapping[str, float]:
     """Constants of an architecture, with those of a release's kernels where the name is theirs."""
-    known = constants_of(PHYSICS, architecture)
+    constants = constants_of(PHYSICS, architecture)
     mark = f":{library}"
-    if not library or any(name.endswith(mark) for name in known) or not has_physics(RELEASES):
-        return known
+    if not library or any(name.endswith(mark) for name in constants) or not has_physics(RELEASES):
+        return constants
     others = measured_constants(RELEASES, architecture)
-    return {**known, **{name: x for name, x in others.items() if name.endswith(mark)}}
+    return {**constants, **{name: x for name, x in others.items() if name.endswith(mark)}}
 
 
 def from_specification(table: Mapping[str, float], device: Device) -> dict[str, float]:
@@ -172,10 +172,10 @@ def from_specification(table: Mapping[str, float], device: Device) -> dict[str, 
     rates = [device.rate_per_core("tensor", name) for name in SIXTEEN_BITS]
     size = max(*rates, 0.0) / TYPICAL_OPS or 1.0
     for name in of_scale:
-        given, power = SCALED[_plain(name)]
+        scaled_name, power = SCALED[_plain(name)]
         scaled = specification.pop(name) * math.exp(power * math.log(size))
-        specification[name.replace(_plain(name), given)] = (
-            scaled / clock if given.endswith("_s") else scaled
+        specification[name.replace(_plain(name), scaled_name)] = (
+            scaled / clock if scaled_name.endswith("_s") else scaled
         )
     if device.rate_per_core("tensor", "nvfp4") > 0.0:
         specification |= {
@@ -189,10 +189,10 @@ def _fed(table: dict[str, float], device: Device) -> dict[str, float]:
 
     Only tables that state that one ("smem_bytes_per_clock") follow it.
     """
-    stated = table.pop("smem_bytes_per_clock", 0.0)
-    if stated <= 0.0 or "smem" not in device.memory:
+    smem_rate = table.pop("smem_bytes_per_clock", 0.0)
+    if smem_rate <= 0.0 or "smem" not in device.memory:
         return table
-    faster = device.memory["smem"].bandwidth_bytes_per_s / (stated * device.clocks.boost_hz)
+    faster = device.memory["smem"].bandwidth_bytes_per_s / (smem_rate * device.clocks.boost_hz)
     if faster <= 1.0:
         return table
     wanted = "operand_bytes_per_clock"
@@ -278,10 +278,10 @@ def lineage(recipe: Recipe) -> tuple[str, ...]:
     >>> lineage(RECIPES["mxfp4"]), lineage(RECIPES["nvfp4_wo"])
     (('fp8', 'nvfp4', 'mxfp4'), ('int4_wo', 'nvfp4_wo'))
     """
-    items = [table[recipe.name] for table in (NEAREST, BORROWS) if recipe.name in table]
+    names = [table[recipe.name] for table in (NEAREST, BORROWS) if recipe.name in table]
     if recipe.widens and BITS[recipe.activations] >= BITS["bf16"]:
-        items.append(_weight_only(recipe))
-    return tuple(dict.fromkeys((*items, recipe.name)))
+        names.append(_weight_only(recipe))
+    return tuple(dict.fromkeys((*names, recipe.name)))
 
 
 def _weight_only(recipe: Recipe) -> str:

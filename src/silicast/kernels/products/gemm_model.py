@@ -195,9 +195,9 @@ def _own_constants(
     plain = c["tensor_efficiency"], c["step_s"], c["split_s"]
     if tiles.narrow is None:
         return plain
-    current = c["narrow_share"] * c["tensor_efficiency"], c["narrow_step_s"], c["narrow_split_s"]
+    narrow = c["narrow_share"] * c["tensor_efficiency"], c["narrow_step_s"], c["narrow_split_s"]
     efficiency, step_s, split_s = (
-        np.where(tiles.narrow > 0.0, x, y) for x, y in zip(current, plain, strict=True)
+        np.where(tiles.narrow > 0.0, x, y) for x, y in zip(narrow, plain, strict=True)
     )
     return efficiency, step_s, split_s
 
@@ -399,14 +399,14 @@ def _dram_bytes(
         # A buffer stays in L2 if what is touched before its next use fits: one call's traffic for
         # a buffer that every call uses, the whole cycle for one of several copies.
         capacity = rates.l2_bytes * c["resident_share"]
-        remaining = stays_in_l2(capacity, call)
+        out_kept = stays_in_l2(capacity, call)
         again_after = call + (rates.weight_copies - 1.0) * b
-        a_kept = remaining
+        a_kept = out_kept
         if rates.activation_copies > 1.0:
             again_after = again_after + (rates.activation_copies - 1.0) * a
             a_kept = stays_in_l2(capacity, rates.activation_copies * call)
         b_kept = stays_in_l2(capacity, again_after)
-        once = a * (1.0 - a_kept) + b * (1.0 - b_kept) + out * (1.0 - remaining)
+        once = a * (1.0 - a_kept) + b * (1.0 - b_kept) + out * (1.0 - out_kept)
     missing = xp.maximum(1.0 - rates.l2_bytes * c["l2_share"] / operands, 0.0)
     if not xp.any_of(missing):
         return np.zeros(concurrent.shape) + once

@@ -160,7 +160,7 @@ def _has_float_units_alone(device: Device, pipe: str) -> bool:
     """Whether it is an NVIDIA board whose matrix units multiply 16-bit floats and no integers: such
     are computed at the floats' rate (:func:`silicast.kernels.physics.formats.with_format`).
     """
-    rates = [device.rate_per_core("tensor", each) for each in ("fp16", "int8")]
+    rates = [device.rate_per_core("tensor", dtype) for dtype in ("fp16", "int8")]
     return pipe == "tensor" and bool(device.compute_capability) and rates[0] == rates[1] > 0.0
 
 

@@ -79,9 +79,9 @@ class Product:
 
     def row_tiles(self, rows: F64) -> F64:
         """Tiles along the rows of all experts, for tiles of so many rows."""
-        each = self.loads.tokens_each
-        whole = np.minimum(np.ceil(each / rows), np.maximum(each, 1.0))
-        return folded(np.where(each > 0.0, whole, 0.0) * self.loads.weight)
+        tokens = self.loads.tokens_each
+        whole = np.minimum(np.ceil(tokens / rows), np.maximum(tokens, 1.0))
+        return folded(np.where(tokens > 0.0, whole, 0.0) * self.loads.weight)
 
 
 @final
@@ -291,20 +291,22 @@ def _memory(
     a_bytes, b_bytes = BITS[recipe.activations] / 8.0, recipe.weight_bits / 8.0
     if product.sparse:
         b_bytes = b_bytes * 0.5 * (1.0 + METADATA_SHARE)
-    one = product.columns * product.depth * b_bytes
+    weight_bytes = product.columns * product.depth * b_bytes
     of_expert = np.maximum(row_tiles / hit, 1.0)
     groups = np.ceil(row_tiles / tiles.group)
     few = np.minimum(hit + groups, np.maximum(row_tiles, hit))
     touched = np.where(of_expert <= tiles.group, few, np.ceil(of_expert / tiles.group) * hit)
     touched = np.maximum(touched, hit)
-    remaining = step.l2_bytes * c["resident_share"]
-    fits = np.minimum(remaining / one, 1.0)
+    resident_bytes = step.l2_bytes * c["resident_share"]
+    fits = np.minimum(resident_bytes / weight_bytes, 1.0)
     output_bytes = rows * product.columns * (BITS[recipe.output] / 8.0)
     operands = rows * product.depth * a_bytes
-    resident = _resident(one * hit + operands + output_bytes, step.l2_bytes * c["kept_share"])
-    weights = one * (hit * (1.0 - resident) + (touched - hit) * (1.0 - fits))
+    resident = _resident(
+        weight_bytes * hit + operands + output_bytes, step.l2_bytes * c["kept_share"]
+    )
+    weights = weight_bytes * (hit * (1.0 - resident) + (touched - hit) * (1.0 - fits))
     window = np.minimum(tiles.group, row_tiles) * tiles.m * product.depth * a_bytes
-    again = 1.0 - np.minimum(remaining / window, 1.0)
+    again = 1.0 - np.minimum(resident_bytes / window, 1.0)
     operands = operands * (1.0 + (column_tiles - 1.0) * again * c["reread_share"])
     moved = weights + operands + output_bytes
     on_core = np.minimum(share, step.blocks.resident)
@@ -323,5 +325,5 @@ def _resident(footprint: F64, capacity: F64 | float) -> F64:
 
     Tuners time a configuration by calls one after the other on the same weights.
     """
-    remaining: F64 = np.clip((GONE - footprint / capacity) / (GONE - 1.0), 0.0, 1.0)
-    return remaining
+    resident_share: F64 = np.clip((GONE - footprint / capacity) / (GONE - 1.0), 0.0, 1.0)
+    return resident_share

@@ -97,10 +97,10 @@ class LayerShape:
         """Numbers besides the weights that a pass reads or writes at least once: inputs and states
         (gates, where the inputs' products are not part of the call), backward their gradients too.
         """
-        each = self.state + self.inputs + self.rows * (self.inputs == 0)
+        per_step = self.state + self.inputs + self.rows * (self.inputs == 0)
         if direction != FORWARD:
-            each = 2 * each
-        return self.batch * self.steps * each
+            per_step = 2 * per_step
+        return self.batch * self.steps * per_step
 
 
 @final
@@ -199,12 +199,14 @@ def layer_time(
     if direction == WEIGHTS:
         weights: F64 = once_s * c["weights.efficiency"] + shape.steps * c["weights.step_s"]
         return weights + c["launch_s"]
-    each = step_s(shape, direction, rates, c)
+    one_step_s = step_s(shape, direction, rates, c)
     if variant.flag(PERSISTENT):
         room = rates.register_bytes * c["register_share"]
         fits = shape.step_weights * rates.element <= room
-        each = np.where(fits, np.minimum(persistent_step_s(shape, rates, c), each), each)
-    time: F64 = c["launch_s"] + call + once_s + shape.steps * each
+        one_step_s = np.where(
+            fits, np.minimum(persistent_step_s(shape, rates, c), one_step_s), one_step_s
+        )
+    time: F64 = c["launch_s"] + call + once_s + shape.steps * one_step_s
     return time
 
 
@@ -319,8 +321,8 @@ class RecurrentLayer(Implementation):
     @final
     def is_measured(self, variant: Variant, device: Device) -> bool:
         """See :meth:`Implementation.is_measured`: no kernel that holds its weights was measured."""
-        known = load_physics(PHYSICS).is_measured(device.architecture)
-        return known and not variant.flag(PERSISTENT)
+        measured = load_physics(PHYSICS).is_measured(device.architecture)
+        return measured and not variant.flag(PERSISTENT)
 
     @final
     def flops(self, op: Op) -> int:
@@ -364,14 +366,14 @@ def _demand(
 def _remarks(
     shape: LayerShape, variant: Variant, rates: LayerRates, parts: list[TimedPart]
 ) -> tuple[str, ...]:
-    items = [warning for part in parts for warning in part.warnings]
+    warnings = [warning for part in parts for warning in part.warnings]
     if variant.flag(PERSISTENT):
         room = rates.register_bytes * rates.c["register_share"]
         if np.any(shape.step_weights * rates.element > room):
-            items.append("the weights do not fit into registers: each step reads them again")
+            warnings.append("the weights do not fit into registers: each step reads them again")
         else:
-            items.append("kernels that hold their weights were not measured")
-    return tuple(dict.fromkeys(items))
+            warnings.append("kernels that hold their weights were not measured")
+    return tuple(dict.fromkeys(warnings))
 
 
 @register

@@ -267,8 +267,8 @@ def _forced(work: RecurrentWork, device: Device) -> F64:
     """Bytes that no L2 saves: a byte kept there saves two transfers where it is read and written,
     and every different byte beyond its capacity moves at least once.
     """
-    remaining = device.l2.capacity_bytes
-    beyond: F64 = xp.maximum(work.unique_bytes - remaining, work.least_bytes - 2.0 * remaining)
+    l2_bytes = device.l2.capacity_bytes
+    beyond: F64 = xp.maximum(work.unique_bytes - l2_bytes, work.least_bytes - 2.0 * l2_bytes)
     forced: F64 = xp.maximum(beyond, 0.0)
     return forced
 

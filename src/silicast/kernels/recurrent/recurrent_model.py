@@ -69,8 +69,8 @@ def style_of(
 
 def is_known(family: str, kernel: str) -> bool:
     """Whether a kernel's name, if there is one, is one that was measured."""
-    known = library(ANY).kernel_names.get(family, [])
-    return not kernel or any(fnmatchcase(kernel, each) for each in known)
+    patterns = library(ANY).kernel_names.get(family, [])
+    return not kernel or any(fnmatchcase(kernel, pattern) for pattern in patterns)
 
 
 Constants = Mapping[str, float]
@@ -95,11 +95,11 @@ def chunks_of(shape: MixerShape, chunk: Any) -> tuple[F64, F64]:
 
     Where sequences differ, each is taken to leave half a chunk empty.
     """
-    each = -(-shape.longest // chunk)
-    most = shape.sequences * each
+    per_sequence = -(-shape.longest // chunk)
+    most = shape.sequences * per_sequence
     even = shape.sequences * shape.longest == shape.tokens
     mixed = shape.tokens / chunk + 0.5 * shape.sequences
-    return each, xp.where(even, most, xp.minimum(xp.maximum(mixed, each), most))
+    return per_sequence, xp.where(even, most, xp.minimum(xp.maximum(mixed, per_sequence), most))
 
 
 def estimate(
@@ -122,7 +122,7 @@ def estimate(
         cache: cache state of the protocol.
     """
     clock = device.clocks.boost_hz
-    each, chunks = chunks_of(shape, chunk)
+    per_sequence, chunks = chunks_of(shape, chunk)
     padded = chunks * chunk
     counted = shape.tokens + c["padding"] * xp.maximum(padded - shape.tokens, 0.0)
     cycles = counted * work.lanes * c["item_cycles"]
@@ -133,7 +133,7 @@ def estimate(
     held = blocks / (device.cores * c["resident"])
     rounds = xp.maximum(held, 1.0)
     rounds = rounds + c["quantisation"] * (xp.ceil(rounds) - rounds)
-    serial_chunks = xp.maximum(each, chunks / shape.sequences * rounds)
+    serial_chunks = xp.maximum(per_sequence, chunks / shape.sequences * rounds)
     chain = serial_chunks * (c["chunk_cycles"] / clock)
 
     moved = work.row_bytes + c["state_passes"] * work.state_bytes
@@ -163,7 +163,7 @@ def _missing(moved: F64, device: Device, c: Constants) -> F64:
     A cache that keeps the right bytes saves what it holds; one that evicts what comes next saves
     less, down to nothing (``thrash``).
     """
-    remaining = c["kept_share"] * device.l2.capacity_bytes
-    beyond = xp.maximum(1.0 - remaining / xp.maximum(moved, 1.0), 0.0)
+    kept_bytes = c["kept_share"] * device.l2.capacity_bytes
+    beyond = xp.maximum(1.0 - kept_bytes / xp.maximum(moved, 1.0), 0.0)
     missing: F64 = xp.minimum(beyond * c["thrash"], 1.0)
     return missing

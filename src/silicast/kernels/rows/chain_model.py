@@ -215,10 +215,10 @@ class ChainedKernel(Implementation):
         seconds = none
         if not direction.forward:
             walk.touch(chain.forward)
-        for each in chain.forward if direction.forward else ():
-            seconds = seconds + walk.seconds(each)
-        for each in chain.backward if direction.backward else ():
-            seconds = seconds + walk.seconds(each)
+        for row_pass in chain.forward if direction.forward else ():
+            seconds = seconds + walk.seconds(row_pass)
+        for row_pass in chain.backward if direction.backward else ():
+            seconds = seconds + walk.seconds(row_pass)
         if variant.launch == "stream":
             seconds = seconds + c["events_s"]
             host_s = _host_s(chain, direction, call, rates, c)
@@ -303,10 +303,10 @@ class _Products:
         model = implementation_for("gemm", self._device.execution_model)
         assert model is not None
         whole = self._batch
-        one = whole.filled(1) if whole.numbers else np.ones(len(whole), dtype=np.int64)
-        dims = {name: one * size for name, size in zip("mnk", sizes, strict=True)}
+        ones = whole.filled(1) if whole.numbers else np.ones(len(whole), dtype=np.int64)
+        dims = {name: ones * size for name, size in zip("mnk", sizes, strict=True)}
         variant = Variant(whole.variant.dtype)
-        return model.estimates(whole.beside("gemm", variant, {**dims, "batch": one}), self._device)
+        return model.estimates(whole.beside("gemm", variant, {**dims, "batch": ones}), self._device)
 
     def seconds(self, sizes: tuple[Any, ...]) -> F64:
         seconds: F64 = self._estimates(sizes).estimate_s
@@ -372,29 +372,29 @@ class _Walk:
     def touch(self, passes: Sequence[Pass]) -> None:
         """Remembers passes that ran before the timed ones, if nothing flushed the cache since."""
         if not self.cold:
-            for each in passes:
-                self._remember(each)
+            for row_pass in passes:
+                self._remember(row_pass)
 
-    def _remember(self, one: Pass) -> None:
+    def _remember(self, row_pass: Pass) -> None:
         touched, last = self._touched, self._last
-        for tensor in (*one.reads, *one.writes):
+        for tensor in (*row_pass.reads, *row_pass.writes):
             touched = touched + tensor.bytes
             last[id(tensor)] = touched
         self._touched = touched
 
-    def seconds(self, one: Pass) -> F64:
+    def seconds(self, row_pass: Pass) -> F64:
         """Of one pass, as often as it runs."""
-        if one.product:
-            self._remember(one)
-            once = self._products.seconds(one.product)
-        elif one.stream is not None:
-            once = self._fused(one.kind, one.stream)
-            self._remember(one)
-        elif one.kind == SMALL:
+        if row_pass.product:
+            self._remember(row_pass)
+            once = self._products.seconds(row_pass.product)
+        elif row_pass.stream is not None:
+            once = self._fused(row_pass.kind, row_pass.stream)
+            self._remember(row_pass)
+        elif row_pass.kind == SMALL:
             once = self._none + (self._launch_s + self._c["small_s"])
         else:
-            once = self._streamed(one)
-        seconds: F64 = once * one.times
+            once = self._streamed(row_pass)
+        seconds: F64 = once * row_pass.times
         return seconds
 
     def _fused(self, family: str, stream: Stream) -> F64:
@@ -406,38 +406,43 @@ class _Walk:
         self.all_bytes = self.all_bytes + moved["l2"]
         return analysis.time_s
 
-    def _streamed(self, one: Pass) -> F64:
-        m, kind = self._rates, self._kinds.get(one.kind)
+    def _streamed(self, row_pass: Pass) -> F64:
+        m, kind = self._rates, self._kinds.get(row_pass.kind)
         if kind is None:
-            kind = self._kinds[one.kind] = _Kind.from_rates(one.kind, m, self._c, self._clock)
+            kind = self._kinds[row_pass.kind] = _Kind.from_rates(
+                row_pass.kind, m, self._c, self._clock
+            )
         size: Any = 0
-        for tensor in (*one.reads, *one.writes):
+        for tensor in (*row_pass.reads, *row_pass.writes):
             size = size + tensor.bytes
         dram: Any = 0.0
-        for tensor in one.reads:
+        for tensor in row_pass.reads:
             dram = dram + tensor.bytes * self._missed(id(tensor), size)
-        if one.writes:
+        if row_pass.writes:
             lost = _missing(size, m.resident)
-            for tensor in one.writes:
+            for tensor in row_pass.writes:
                 dram = dram + tensor.bytes * lost
-        if one.again is not None:
-            rows = xp.minimum(one.rows, kind.resident_rows)
-            dram = dram + one.again * _missing(rows * one.swept_bytes, self._swept)
-            size = size + one.again
-        self._remember(one)
-        self.dram_bytes = self.dram_bytes + dram * one.times
-        self.all_bytes = self.all_bytes + size * one.times
+        if row_pass.again is not None:
+            rows = xp.minimum(row_pass.rows, kind.resident_rows)
+            dram = dram + row_pass.again * _missing(rows * row_pass.swept_bytes, self._swept)
+            size = size + row_pass.again
+        self._remember(row_pass)
+        self.dram_bytes = self.dram_bytes + dram * row_pass.times
+        self.all_bytes = self.all_bytes + size * row_pass.times
         busy = xp.maximum(dram / kind.dram_per_s, size / self._l2_per_s)
         if kind.issue_s > 0.0:
-            issue_s = one.work * kind.issue_s
-            if one.blocks is not None:
-                issue_s = issue_s * (m.cores / xp.minimum(one.blocks, float(m.cores)))
+            issue_s = row_pass.work * kind.issue_s
+            if row_pass.blocks is not None:
+                issue_s = issue_s * (m.cores / xp.minimum(row_pass.blocks, float(m.cores)))
             busy = smooth_max((busy, issue_s))
         if kind.alone_s > 0.0:  # a block a core, which takes its rows one after the other
-            share = xp.ceil(one.rows / m.cores) * (one.work / one.rows)
+            share = xp.ceil(row_pass.rows / m.cores) * (row_pass.work / row_pass.rows)
             busy = xp.maximum(busy, share * kind.alone_s)
         streamed: F64 = busy + (
-            self._launch_s + self._fill_s + one.spilled * self._spilled_s + one.rows * kind.row_s
+            self._launch_s
+            + self._fill_s
+            + row_pass.spilled * self._spilled_s
+            + row_pass.rows * kind.row_s
         )
         return streamed
 

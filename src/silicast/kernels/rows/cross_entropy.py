@@ -69,21 +69,21 @@ class CrossEntropy(RowKernel):
         n = rows * vocab
         logits = c.tensor(n, size)
         if call.style == BY_HAND:
-            remaining = call.has(PER_ROW)
-            before = c.gradient(n, size) if remaining else logits
+            per_row = call.has(PER_ROW)
+            before = c.gradient(n, size) if per_row else logits
             c.small(3)
             c.wait()
-            copied = c.run("pointwise", (logits,), n, size) if remaining else logits
+            copied = c.run("pointwise", (logits,), n, size) if per_row else logits
             c.into("loss_rows", (copied,), (copied,), work=n, again=n * size,
                    swept_bytes=vocab * size, rows=rows)  # fmt: skip
             c.small(1)
             c.gradients()
             c.wait()
             # the loss's own gradient is a factor
-            result = c.tensor(n, size) if remaining else logits
-            c.into("pointwise", (copied,), (result,))
-            if remaining and call.has(ACCUMULATED):
-                c.into("pointwise", (before, result), (before,))
+            gradient = c.tensor(n, size) if per_row else logits
+            c.into("pointwise", (copied,), (gradient,))
+            if per_row and call.has(ACCUMULATED):
+                c.into("pointwise", (before, gradient), (before,))
             return c
         if call.style != EAGER:
             if call.style == FUSED:
@@ -99,7 +99,7 @@ class CrossEntropy(RowKernel):
         c.gradients()
         picked = c.run("pointwise", (), n, size)
         c.small(1)
-        result = softmax_gradient(c, picked, logs, rows, vocab, call)
+        gradient = softmax_gradient(c, picked, logs, rows, vocab, call)
         if call.has(ACCUMULATED):
-            c.into("pointwise", (before, result), (before,), work=n)
+            c.into("pointwise", (before, gradient), (before,), work=n)
         return c

@@ -86,7 +86,7 @@ class GatedMlpChain(ChainedKernel):
             c.drop(d_active, d_up)
         dx = c.multiply(gate, weights[0], (m, h, i))
         weight_gradient(0, (h, i, m))
-        other = c.multiply(up, weights[1], (m, h, i))
+        weight_product = c.multiply(up, weights[1], (m, h, i))
         weight_gradient(1, (h, i, m))
-        c.into("pointwise", (dx, other), (dx,))
+        c.into("pointwise", (dx, weight_product), (dx,))
         return c

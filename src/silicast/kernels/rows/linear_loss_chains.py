@@ -76,11 +76,11 @@ class LinearCrossEntropyChain(ChainedKernel):
         logits = c.multiply(x, weight, (rows, vocab, hidden), times=chunks)
         c.into("loss_rows", (logits,), (logits,), work=rows * vocab, again=logits.bytes,
                swept_bytes=vocab * size, rows=rows, times=chunks)  # fmt: skip
-        result = c.multiply(logits, weight, (rows, hidden, vocab), times=chunks)
-        c.into("pointwise", (result,), (c.view(rows * hidden, size),), times=chunks)
+        hidden_gradient = c.multiply(logits, weight, (rows, hidden, vocab), times=chunks)
+        c.into("pointwise", (hidden_gradient,), (c.view(rows * hidden, size),), times=chunks)
         c.multiply(logits, x, (vocab, hidden, rows), into=d_weight, times=chunks)
         c.into("pointwise", (d_weight,), (), times=chunks)  # the sum so far is read besides
-        c.drop(logits, result)
+        c.drop(logits, hidden_gradient)
         c.small(1)
         c.gradients()
         c.wait()
@@ -141,10 +141,10 @@ class LinearPreferenceLossChain(ChainedKernel):
         # of the log-probabilities, in fp32
         gathered = c.run("pointwise", (), n, wide)
         c.small(6)
-        result = softmax_gradient(c, gathered, logs, tokens, vocab, call)
+        gradient = softmax_gradient(c, gathered, logs, tokens, vocab, call)
         c.drop(gathered, logs)
-        other = c.run("pointwise", (result,), n, size)
-        c.drop(result)
+        other = c.run("pointwise", (gradient,), n, size)
+        c.drop(gradient)
         c.into("pointwise", (d_logits, other), (d_logits,))
         c.drop(other)
         c.multiply(d_logits, weight, (tokens, hidden, vocab))

@@ -81,7 +81,7 @@ class _Norm(RowKernel):
         if batch.numbers or np.ndim(residual) == 0 or len(np.unique(residual)) == 1:
             return super().analyse_with(batch, device, c)
         rows = [np.flatnonzero(residual == value) for value in np.unique(residual)]
-        parts = [super(_Norm, self).analyse_with(batch.rows(each), device, c) for each in rows]
+        parts = [super(_Norm, self).analyse_with(batch.rows(part), device, c) for part in rows]
         order = np.argsort(np.concatenate(rows))
         analysis: Analysis = on_arrays(joined(parts), lambda values: values[order])
         return analysis
@@ -150,8 +150,8 @@ class _Norm(RowKernel):
         else:
             c.into(self.family, x, results, stream=self.stream(sizes, call.variant))
         c.gradients()
-        remaining = results[-1] if len(x) > 1 else x[0]
-        reads, dx = (dy[0], remaining, *dy[1:]), c.tensor(elements, size)
+        normed = results[-1] if len(x) > 1 else x[0]
+        reads, dx = (dy[0], normed, *dy[1:]), c.tensor(elements, size)
         if by_hand:
             c.views(2 * VIEWS)
             partial = c.tensor(self.sums * call.cores * hidden, FP32_BYTES)
@@ -173,7 +173,7 @@ class _Norm(RowKernel):
             kind, blocks = "split_sums", None
             if not compiled:
                 kind, blocks = "weight_sums", ceil_div(hidden, BLOCK_COLUMNS)
-            c.into(kind, (dy[0], remaining), (), work=elements, blocks=blocks)
+            c.into(kind, (dy[0], normed), (), work=elements, blocks=blocks)
         c.small(1)
         return dx
 

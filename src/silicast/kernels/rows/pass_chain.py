@@ -156,8 +156,8 @@ class Chain:
             self.into(SMALL, (), (), work=0, times=count)
 
     def drop(self, *tensors: PassTensor) -> None:
-        for each in tensors:
-            self.live_bytes = self.live_bytes - each.bytes
+        for tensor in tensors:
+            self.live_bytes = self.live_bytes - tensor.bytes
 
     def views(self, count: int) -> None:
         """Calls that start no kernel."""

@@ -68,9 +68,9 @@ class Rope(RowKernel):
     def chain(self, sizes: Sizes, call: RowCall) -> Chain:
         c, size, tokens = Chain(), call.size, sizes["tokens"]
         c.tensor(sizes["tokens"] * 0 + 1, call.workspace_bytes)  # angles are a matrix product
-        each = tokens * sizes["head_dim"]
-        counts = each * sizes["num_heads"], each * sizes["num_kv_heads"]
-        table = c.tensor(each, size), c.tensor(each, size)
+        elements = tokens * sizes["head_dim"]
+        counts = elements * sizes["num_heads"], elements * sizes["num_kv_heads"]
+        table = c.tensor(elements, size), c.tensor(elements, size)
         operands = [c.tensor(n, size) for n in counts]
         gradients = [c.gradient(n, size) for n in counts]
         if call.style != EAGER:

@@ -68,15 +68,15 @@ class TopK(Implementation, CountsRows):
         rows = work.total(xp.float64(work.q))
         scores = work.total(xp.float64(seen(work.q, work.kv, ratio)))
         cols = scores / rows
-        remaining = xp.minimum(cols, k)
+        selected = xp.minimum(cols, k)
         clock = device.clocks.boost_hz
         sorting = c["row_cycles"] + cols * c["score_cycles"]
         row_s = (
             xp.where(cols > k, sorting, c["copy_cycles"]) / clock
-            + remaining * c["kept_cycles"] / clock
+            + selected * c["kept_cycles"] / clock
         )
         rounds = in_rounds(rows, device.cores, c["tail"])
-        read, written = scores * SCORE_BYTES, rows * remaining * INDEX_BYTES
+        read, written = scores * SCORE_BYTES, rows * selected * INDEX_BYTES
         forced, memory = memory_bounds(device, read, written, batch.variant.cache)
         passes = xp.where(cols > k, c["passes"], 0.0)
         dram_s = forced * passes / (data_rate(device) * c["dram_efficiency"])
@@ -110,12 +110,12 @@ class TopK(Implementation, CountsRows):
 
     def compulsory_bytes(self, op: Op) -> int:
         """Scores in, indices out."""
-        work, each = _bytes(OpBatch.single(op))
-        return exact_sum(each, work.count)
+        work, sequence_bytes = _bytes(OpBatch.single(op))
+        return exact_sum(sequence_bytes, work.count)
 
     def counts(self, batch: OpBatch) -> tuple[F64, F64]:
-        work, each = _bytes(batch)
-        return xp.float64(batch.filled(0)), work.total(each)
+        work, sequence_bytes = _bytes(batch)
+        return xp.float64(batch.filled(0)), work.total(sequence_bytes)
 
 
 def _bytes(batch: OpBatch) -> tuple[AttentionSequences, I64]:
@@ -123,6 +123,6 @@ def _bytes(batch: OpBatch) -> tuple[AttentionSequences, I64]:
     work = AttentionSequences.from_batch(batch, decode=batch.variant.flag("decode"))
     ratio = work.spread(column(batch, "ratio", 1) * column(batch, "pool", 1))
     scores = seen(work.q, work.kv, ratio)
-    remaining = seen(work.q, work.kv, ratio, work.spread(column(batch, "k", SELECTED)))
-    each: I64 = scores * SCORE_BYTES + remaining * INDEX_BYTES
-    return work, each
+    selected = seen(work.q, work.kv, ratio, work.spread(column(batch, "k", SELECTED)))
+    sequence_bytes: I64 = scores * SCORE_BYTES + selected * INDEX_BYTES
+    return work, sequence_bytes

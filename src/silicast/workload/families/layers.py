@@ -41,8 +41,8 @@ def window_size(read: Reader, rule: Windows) -> int:
 
 def have_window(read: Reader, rule: Windows) -> list[bool]:
     """Whether each layer has a window."""
-    if stated := _per_layer(read, rule.per_layer, rule.kinds) or _lettered(read):
-        return stated
+    if windows := _per_layer(read, rule.per_layer, rule.kinds) or _lettered(read):
+        return windows
     first, without = read.value(rule.first), _every(read, rule.every)
     return [layer >= first and not nth for layer, nth in enumerate(without)]
 
@@ -72,10 +72,10 @@ def mixers(read: Reader, rule: Mixers) -> tuple[str, ...]:
     named = read.fields.integers(rule.named) if rule.named else ()
     marked = _every(read, rule.every, read.value(rule.offset))
     usual = [rule.nth if nth or layer in named else rule.usual for layer, nth in enumerate(marked)]
-    stated = _per_layer(read, rule.per_layer, rule.kinds, longer=rule.longer)
-    if not stated and not rule.usual:
+    kinds = _per_layer(read, rule.per_layer, rule.kinds, longer=rule.longer)
+    if not kinds and not rule.usual:
         raise SilicastError("missing", field=rule.per_layer, hint="expected one entry a layer")
-    return tuple(stated or (rule.kinds[entry] for entry in usual))
+    return tuple(kinds or (rule.kinds[entry] for entry in usual))
 
 
 def _period(read: Reader, every: Value) -> int:

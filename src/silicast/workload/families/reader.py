@@ -123,21 +123,19 @@ class Reader:
             return self.value(rule.stated, kind)
         if rule.values is None:
             return self._stated(rule, kind)
-        current = {bool: "bool", int: "int"}.get(type(rule.default), "text")
-        stated = str(self._stated(rule, current))
-        stated = stated.lower() if current == "bool" else stated
-        meant = rule.values.get(stated, rule.other)
+        default_kind = {bool: "bool", int: "int"}.get(type(rule.default), "text")
+        text = str(self._stated(rule, default_kind))
+        text = text.lower() if default_kind == "bool" else text
+        meant = rule.values.get(text, rule.other)
         if meant is None:
-            raise layers.not_modelled(rule.keys[0], stated, rule.values)
+            raise layers.not_modelled(rule.keys[0], text, rule.values)
         return self.value(meant, kind)
 
     def _stated(self, rule: ValueRule, kind: str) -> Any:
         """What the configuration states, or the rule's default."""
         fields = self.fields
-        result = ((key, fields.get(key)) for key in rule.keys)
-        key = next(
-            (k for k, v in result if v is not None and (v is False or v != rule.unset)), None
-        )
+        pairs = ((key, fields.get(key)) for key in rule.keys)
+        key = next((k for k, v in pairs if v is not None and (v is False or v != rule.unset)), None)
         if key is None and (of_class := self._of_class(rule)) is not None:
             fields = Fields(self._defaults.values)
             key = of_class
@@ -170,13 +168,13 @@ class Reader:
         terms = text.split()
         try:
             numbers = [int(term) if term.isdigit() else self[term] for term in terms[::2]]
-            result = int(numbers[0])
+            value = int(numbers[0])
             for sign, number in zip(terms[1::2], numbers[1:], strict=True):
-                result = _OPERATORS[sign](result, number)
+                value = _OPERATORS[sign](value, number)
         except (KeyError, IndexError, ValueError):
             file = f"{self._family.name}.toml"
             raise SilicastError(f"{text!r} is not a formula", field=text, file=file) from None
-        return result
+        return value
 
     def model(
         self, name: str, precision: Precision, encoder: ModelConfig | None = None
@@ -192,8 +190,8 @@ class Reader:
             described = layers.READERS[family.layers](self)
             self._values |= described
             table |= described
-        stated = {rule: self[rule] for rule in self._rules if "." not in rule}
-        table |= {rule: value for rule, value in stated.items() if rule in TYPES}
+        by_rule = {rule: self[rule] for rule in self._rules if "." not in rule}
+        table |= {rule: value for rule, value in by_rule.items() if rule in TYPES}
         table |= self._windows()
         if sizes := layers.stated_sizes(self):
             table["sizes"] = sizes

@@ -51,8 +51,8 @@ class _Cast:
             if family in NARROWED:
                 yield from self._narrowed(node)
                 continue
-            remaining = self._known(node) if family in _PASSES else WIDE
-            yield self._put(node, remaining)
+            dtype = self._known(node) if family in _PASSES else WIDE
+            yield self._put(node, dtype)
 
     def _narrowed(self, node: Node) -> Iterator[Node]:
         """A product: its weights and what comes in 32 bits are cast."""

@@ -56,12 +56,12 @@ def fused_graph(graph: Graph, *, epilogues: bool = False) -> Graph:
     """
     readers: dict[str, set[str]] = {}
     for block in graph.blocks:
-        current = {node.name for node in block.nodes}
-        current |= {value.name for node in block.nodes for value in node.writes}
+        own_names = {node.name for node in block.nodes}
+        own_names |= {value.name for node in block.nodes for value in node.writes}
         for node in block.nodes:
             # the inputs of a node that states its tensors keep memory alive, no more
             for name in [value.name for value in node.reads] or node.inputs:
-                if name not in current:
+                if name not in own_names:
                     readers.setdefault(name, set()).add(block.name)
     before: frozenset[str] = frozenset()
     renamed: dict[str, str] = {}
@@ -70,10 +70,11 @@ def fused_graph(graph: Graph, *, epilogues: bool = False) -> Graph:
         outside = frozenset(name for name, blocks_ in readers.items() if blocks_ - {block.name})
         fused = _Fused(block, outside, epilogues=epilogues)
         made = tuple(fused.nodes())
-        current = {node.name for node in made}
+        local_names = {node.name for node in made}
         nodes = [
             replace(
-                node, inputs=_unique(x if x in current else renamed.get(x, x) for x in node.inputs)
+                node,
+                inputs=_unique(x if x in local_names else renamed.get(x, x) for x in node.inputs),
             )
             if renamed.keys() & node.inputs
             else node
@@ -91,8 +92,8 @@ def _unique(names: Iterable[str]) -> tuple[str, ...]:
 
 def _unknown(nodes: Sequence[Node]) -> frozenset[str]:
     """Names among inputs that no node of a block has: of layers that run before it."""
-    current = {node.name for node in nodes}
-    return frozenset(name for node in nodes for name in node.inputs if name not in current)
+    local_names = {node.name for node in nodes}
+    return frozenset(name for node in nodes for name in node.inputs if name not in local_names)
 
 
 Reads = dict[tuple[str, int], TensorValue]
@@ -231,10 +232,10 @@ class _Fused:
             return False
         if any(not self.all[user].loops for user in users):
             return False
-        each = whole.operations // max(_elements(node), 1)
+        operations = whole.operations // max(_elements(node), 1)
         if len(users) > 1 and len(whole.reads) > REUSED_READS:
             return False
-        return len(whole.reads) <= MOST_READS and each <= MOST_OPERATIONS
+        return len(whole.reads) <= MOST_READS and operations <= MOST_OPERATIONS
 
     def _add(self, index: int, whole: _Inlined) -> None:
         node = whole.node
@@ -247,8 +248,8 @@ class _Fused:
         for name in kernel.needs:
             self.reader.setdefault(name, []).append(index)
         if kernel.loops:
-            for other in self._candidates(kernel):
-                joined = self.kernels.get(other)
+            for number in self._candidates(kernel):
+                joined = self.kernels.get(number)
                 if joined is not None and joined is not kernel and self._fits(joined, kernel):
                     kernel = self._merged(joined, kernel)
 
@@ -271,10 +272,10 @@ class _Fused:
         for value in kernel.reads.values():
             near = [self.writer[value.name]] if value.name in self.writer else []
             near += self.reader.get(value.name, [])[-MOST_READS:]
-            for other in dict.fromkeys(near):
-                shared[other] = shared.get(other, 0) + value.nbytes
+            for number in dict.fromkeys(near):
+                shared[number] = shared.get(number, 0) + value.nbytes
         shared.pop(kernel.number, None)
-        return sorted(shared, key=lambda other: (-shared[other], -other))
+        return sorted(shared, key=lambda number: (-shared[number], -number))
 
     def _fits(self, first: _FusedKernel, second: _FusedKernel) -> bool:
         """Whether two kernels can be one; ``second`` comes later."""
@@ -377,17 +378,17 @@ class _Fused:
         numbers = {self.writer[name] for name in kernel.needs if name in self.writer}
         waiting = list(numbers)
         while waiting:  # what holds the memory that a result in place lies in
-            other = self.kernels[waiting.pop()]
-            node = self.all[other.members[0]]
-            if len(other.members) > 1 or node.output_bytes or not node.source:
+            writer = self.kernels[waiting.pop()]
+            node = self.all[writer.members[0]]
+            if len(writer.members) > 1 or node.output_bytes or not node.source:
                 continue
             more = {self.writer[name] for name in node.inputs if name in self.writer} - numbers
             numbers |= more
             waiting.extend(more)
-        current = [
+        kernel_names = [
             self.all[self.kernels[n].members[-1]].name for n in sorted(numbers - {kernel.number})
         ]
-        remaining = [
+        outside_names = [
             self.renamed.get(name, name)
             for position in kernel.members
             for node in (self.all[position], *self._inside(self.all[position]))
@@ -396,7 +397,9 @@ class _Fused:
             if name not in self.writer and not (node.reads and name in self.names)
         ]
         inside = {self.all[position].name for position in kernel.members}
-        return tuple(name for name in _unique((*current, *remaining)) if name not in inside)
+        return tuple(
+            name for name in _unique((*kernel_names, *outside_names)) if name not in inside
+        )
 
     def _inside(self, node: Node) -> Iterable[Node]:
         """Nodes that are computed in a node instead of stored."""
@@ -438,19 +441,19 @@ class _Fused:
 
     def _once(self, values: Iterable[TensorValue]) -> list[TensorValue]:
         """Reads whose parts of one tensor are together no larger than it: parts may overlap."""
-        given = list(values)
-        names = [value.name for value in given]
+        tensors = list(values)
+        names = [value.name for value in tensors]
         if len(set(names)) == len(names):
-            return given
+            return tensors
         left, counted = dict.fromkeys(names, 0), {}
         left |= {name: self.whole_bytes[name] for name in left if name in self.whole_bytes}
-        for position, value in sorted(enumerate(given), key=lambda each: -each[1].nbytes):
-            known = value.name in self.whole_bytes
-            counted[position] = min(value.nbytes, left[value.name]) if known else value.nbytes
+        for position, value in sorted(enumerate(tensors), key=lambda item: -item[1].nbytes):
+            is_whole = value.name in self.whole_bytes
+            counted[position] = min(value.nbytes, left[value.name]) if is_whole else value.nbytes
             left[value.name] -= counted[position]
         return [
             replace(value, nbytes=counted[position])
-            for position, value in enumerate(given)
+            for position, value in enumerate(tensors)
             if counted[position] or not value.nbytes
         ]
 
@@ -470,15 +473,15 @@ def _same_loops(first: _FusedKernel, second: _FusedKernel) -> bool:
     """Whether loops run over the same elements, or one over the sums of the other."""
     if first.sums and second.sums:
         return (first.rows, first.cols) == (second.rows, second.cols)
-    one, other = (first, second) if first.sums else (second, first)
-    return other.rows * other.cols in (one.rows, one.rows * one.cols)
+    summing, other = (first, second) if first.sums else (second, first)
+    return other.rows * other.cols in (summing.rows, summing.rows * summing.cols)
 
 
 def _extent(node: Node) -> tuple[int, int]:
     """Rows that a node's loop leaves, and elements that it sums for each."""
-    result = _elements(node)
+    extent = _elements(node)
     if node.loops == "rows":
-        whole = max((v.elements for v in (*node.reads[:1], *node.writes[:1])), default=result)
+        whole = max((v.elements for v in (*node.reads[:1], *node.writes[:1])), default=extent)
         sizes = dict(node.op.dims)
         rows = sizes.get("rows", sizes.get("tokens", 0))
         if not isinstance(rows, int) or not rows:
@@ -486,9 +489,9 @@ def _extent(node: Node) -> tuple[int, int]:
             rows = lesser[0] if lesser else whole // max(node.writes[0].shape[-1:] or (1,))
         return max(rows, 1), max(whole // max(rows, 1), 1)
     if node.loops == "sums":
-        whole = max((value.elements for value in node.reads), default=result)
-        return result, max(whole // max(result, 1), 1)
-    return result, 1
+        whole = max((value.elements for value in node.reads), default=extent)
+        return extent, max(whole // max(extent, 1), 1)
+    return extent, 1
 
 
 def _kind(node: Node) -> int:
@@ -524,9 +527,9 @@ def _op(
         if len(large) == 2 and anchor.family != "softmax":
             return replace(anchor, dims=_residual(anchor))
     if len(writes) == 1:
-        result = pointwise((*_DEAREST, "add")[kernel.kind], reads, writes[0])
-        if result.family == "elementwise" and anchor is None:
-            return result
+        op = pointwise((*_DEAREST, "add")[kernel.kind], reads, writes[0])
+        if op.family == "elementwise" and anchor is None:
+            return op
     written = sum(value.nbytes for value in writes)
     return movement(sum(value.nbytes for value in reads), written, kernel.operations)
 

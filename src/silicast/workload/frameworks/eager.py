@@ -226,15 +226,17 @@ class _Lowering:
         instead: dict[str, tuple[str, ...]] = {}
         stream: tuple[str, ...] = ()
         for node in block.nodes:
-            inputs = tuple(name for each in node.inputs for name in instead.get(each, (each,)))
+            inputs = tuple(
+                name for source in node.inputs for name in instead.get(source, (source,))
+            )
             if self._is_dropped(node):
                 instead[node.name] = inputs
                 continue
             if dict(node.op.dims).get("residual") == 1:
                 inputs = (*inputs, *stream)
                 stream = self._stream(node.name)
-            for each in self._node(replace(node, inputs=inputs), block):
-                yield from self._as_trained(each)
+            for inner in self._node(replace(node, inputs=inputs), block):
+                yield from self._as_trained(inner)
 
     def _stream(self, norm: str) -> tuple[str, ...]:
         """What the next sum reads beside the layer's result: this sum, or its norm."""
@@ -351,10 +353,10 @@ class _Lowering:
         if node.op.family == "attention_prefill" or self.shape.decodes or self._steps_behind:
             yield node
             return
-        remaining = dict(node.op.dims) | {"q_len": PREFILL_Q, "kv_len": PREFILL_KV}
+        dims = dict(node.op.dims) | {"q_len": PREFILL_Q, "kv_len": PREFILL_KV}
         causal = CROSS_KV not in [dim for _, dim in node.op.dims]
         variant = replace(node.op.variant, flags=(("causal", causal),))
-        yield replace(node, op=Op.make("attention_prefill", variant, **remaining))
+        yield replace(node, op=Op.make("attention_prefill", variant, **dims))
 
     @property
     def _steps_behind(self) -> bool:
@@ -409,8 +411,8 @@ class _Lowering:
             copied = []
         if copied:
             for name, length in copied:
-                current = f"{prefix}{name}_in_head_order"
-                yield self._pass(current, "copy", count * width * length, *inputs)
+                copy_name = f"{prefix}{name}_in_head_order"
+                yield self._pass(copy_name, "copy", count * width * length, *inputs)
             inputs = tuple(f"{prefix}{name}_in_head_order" for name, _ in copied)
         product = Op.make("gemm", plain, batch=count, m=rows, n=keys, k=width)
         last = f"{prefix}attention_scores"

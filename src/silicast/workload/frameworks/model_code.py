@@ -90,8 +90,8 @@ def with_dropout(node: Node, model: ModelConfig, elements: int, dtype: str) -> I
     if _place(node, model) not in DROPOUTS.get(model.family, frozenset()) or not elements:
         yield node
         return
-    remaining = f"{node.name}_kept"
-    yield replace(node, name=remaining)
+    input_name = f"{node.name}_kept"
+    yield replace(node, name=input_name)
     size = int(BITS[dtype]) // 8
     op = Op.make(
         "data_movement",
@@ -100,7 +100,7 @@ def with_dropout(node: Node, model: ModelConfig, elements: int, dtype: str) -> I
         written_bytes=elements * (size + MASK_BYTES),
         operations=4 * elements,
     )
-    yield Node(node.name, op, (remaining,), output_bytes=elements * size, source=DROPPED)
+    yield Node(node.name, op, (input_name,), output_bytes=elements * size, source=DROPPED)
 
 
 def _place(node: Node, model: ModelConfig) -> str:
@@ -208,25 +208,23 @@ def expert_loop(node: Node, model: ModelConfig, batch: int, one_pass: _Pass) -> 
     last = node.inputs
     chosen = min(_size(op, "experts"), tokens * _size(op, "topk"))
     for number in range(max(chosen // _size(op, "ep"), 1)):
-        current = f"{node.name}_{number}"
-        text = f"{current}_which"
+        prefix = f"{node.name}_{number}"
+        text = f"{prefix}_which"
         yield _asked(text, tokens, *last)
         if fills:  # a buffer of the capacity, filled as far as there are tokens
-            yield _asked(f"{current}_count", tokens, text)
-            text = f"{current}_count"
-        yield one_pass(f"{current}_take", "copy", rows * hidden, text)
+            yield _asked(f"{prefix}_count", tokens, text)
+            text = f"{prefix}_count"
+        yield one_pass(f"{prefix}_take", "copy", rows * hidden, text)
         for half in range(ups):
-            yield Node(f"{current}_up_{half}", up, (f"{current}_take",))
-        yield one_pass(f"{current}_act", kind, rows * inner, f"{current}_up_0")
+            yield Node(f"{prefix}_up_{half}", up, (f"{prefix}_take",))
+        yield one_pass(f"{prefix}_act", kind, rows * inner, f"{prefix}_up_0")
         if ups > 1:
-            yield one_pass(
-                f"{current}_mul", "mul2", rows * inner, f"{current}_act", f"{current}_up_1"
-            )
-        yield Node(f"{current}_down", down, (f"{current}_mul" if ups > 1 else f"{current}_act",))
-        last = (f"{current}_down",)
+            yield one_pass(f"{prefix}_mul", "mul2", rows * inner, f"{prefix}_act", f"{prefix}_up_1")
+        yield Node(f"{prefix}_down", down, (f"{prefix}_mul" if ups > 1 else f"{prefix}_act",))
+        last = (f"{prefix}_down",)
         if fills:
-            yield _asked(f"{current}_back", tokens, *last)
-            last = (f"{current}_back",)
+            yield _asked(f"{prefix}_back", tokens, *last)
+            last = (f"{prefix}_back",)
     yield one_pass(node.name, "add2", rows * hidden, *last)
 
 

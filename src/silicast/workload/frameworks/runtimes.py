@@ -75,7 +75,7 @@ class RuntimeRules(Strict, frozen=True):
 
     def joins(self, first: str, second: str) -> bool:
         """Whether ``second`` runs in the kernel of ``first``."""
-        return any(first in each.first and second in each.then for each in self.fusion)
+        return any(first in rule.first and second in rule.then for rule in self.fusion)
 
 
 @final
@@ -109,8 +109,8 @@ class NetworkRuntime(Strict, frozen=True):
 @cache
 def runtimes() -> Mapping[str, NetworkRuntime]:
     """All runtimes by name."""
-    items = [read_table(path, NetworkRuntime, PAGE) for path in catalog_files(FOLDER, ".toml")]
-    return {each.name: each for each in items}
+    tables = [read_table(path, NetworkRuntime, PAGE) for path in catalog_files(FOLDER, ".toml")]
+    return {table.name: table for table in tables}
 
 
 def runtime_named(name: str) -> NetworkRuntime:
@@ -122,9 +122,9 @@ def runtime_named(name: str) -> NetworkRuntime:
     >>> runtime_named("ORT").name
     'onnxruntime'
     """
-    for each in runtimes().values():
-        if normalise(name) in map(normalise, (each.name, *each.aliases)):
-            return each
+    for runtime in runtimes().values():
+        if normalise(name) in map(normalise, (runtime.name, *runtime.aliases)):
+            return runtime
     raise unknown_name(
         f"unknown runtime {name!r:.40}", "engine.options.runtime", near(name, list(runtimes()))
     )

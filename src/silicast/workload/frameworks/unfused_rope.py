@@ -47,21 +47,21 @@ def unfused_rope(node: Node, model: ModelConfig, batch: int) -> Iterator[Node]:
         ("q_rope", sizes["num_heads"], queries),
         (node.name, sizes["num_kv_heads"], keys),
     ):
-        current = inputs
+        read_names = inputs
         whole = tokens * width * heads * _BYTES
-        for each in _ANGLES:
-            yield _pass(f"{name}_{each}", angles, angles, (), True)
-        for each, read, written in (("pairs", 1.0, 1.0), *_TURNS)[mla is None :]:
-            yield _pass(f"{name}_{each}", int(whole * read), int(whole * written), current)
-            current = (f"{name}_{each}",)
+        for angle in _ANGLES:
+            yield _pass(f"{name}_{angle}", angles, angles, (), True)
+        for turn, read, written in (("pairs", 1.0, 1.0), *_TURNS)[mla is None :]:
+            yield _pass(f"{name}_{turn}", int(whole * read), int(whole * written), read_names)
+            read_names = (f"{name}_{turn}",)
         if mla is None:  # copied beside what does not turn
-            last = (*current, *last)
+            last = (*read_names, *last)
             yield _pass(name, whole, whole, last)
             last = (name,)
         else:
             whole = tokens * sizes["num_heads"] * mla.qk_head_dim * _BYTES
             last = (f"{name}_joined",)
-            yield _pass(*last, whole, whole, current)
+            yield _pass(*last, whole, whole, read_names)
     if mla is not None:
         value = tokens * sizes["num_heads"] * mla.v_head_dim * _BYTES
         yield _pass(node.name, value, value, ("q_rope_joined", *last))

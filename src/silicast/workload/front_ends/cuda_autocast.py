@@ -93,11 +93,11 @@ class CudaAutocast:
         def convert(x: Any) -> Any:
             if not isinstance(x, torch.Tensor) or x.dtype not in eligible or x.dtype == wanted:
                 return x
-            remaining = isinstance(x, torch.nn.Parameter) and wanted == self.dtype
-            if remaining and id(x) in self._cast_weights:
+            is_cached = isinstance(x, torch.nn.Parameter) and wanted == self.dtype
+            if is_cached and id(x) in self._cast_weights:
                 return self._cast_weights[id(x)][1]
             cast = x.to(wanted)
-            if remaining:
+            if is_cached:
                 self._cast_weights[id(x)] = (x, cast)
             return cast
 
@@ -107,8 +107,8 @@ class CudaAutocast:
 def _with_wide_result(target: Any, args: Any, kwargs: Any) -> Any:
     """The named operands of an operator that reads 16 bits, its result in 32 asked for."""
     names = [argument.name for argument in target._schema.arguments]  # noqa: SLF001
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    operands = {**dict(zip(names, args, strict=False)), **kwargs}
     narrow = any(x.dtype in FORMATS.values() for x in args[:1] if isinstance(x, torch.Tensor))
-    if not narrow or "dtype" not in names or given.get("dtype") is not None:
+    if not narrow or "dtype" not in names or operands.get("dtype") is not None:
         return kwargs
     return {**kwargs, "dtype": torch.float32}

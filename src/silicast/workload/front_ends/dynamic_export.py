@@ -66,7 +66,7 @@ class ExportedOpen(OpenProgram):
         self.stated = self._bounds()
 
     def graph(self, sizes: Sizes) -> Graph:
-        values = {current: sizes[name] for current, name in self._symbols.items()}
+        values = {symbol: sizes[name] for symbol, name in self._symbols.items()}
         fixed = {name for name in self._places if name not in self._symbols.values()}
         for name in fixed:
             if sizes[name] != self._start[name]:
@@ -127,10 +127,10 @@ class ExportedOpen(OpenProgram):
         axes: dict[str, list[tuple[int, int]]] = {}
         for name, value in self._start.items():
             _, more_args, more_kwargs = self._call({**self._start, name: value + 1})
-            other = [_shape(x) for x in tree_leaves((more_args, more_kwargs))]
+            other_shapes = [_shape(x) for x in tree_leaves((more_args, more_kwargs))]
             axes[name] = [
                 (i, axis)
-                for i, (one, two) in enumerate(zip(base, other, strict=False))
+                for i, (one, two) in enumerate(zip(base, other_shapes, strict=False))
                 for axis, (a, b) in enumerate(zip(one, two, strict=False))
                 if a == value and b == value + 1
             ]
@@ -148,8 +148,8 @@ class ExportedOpen(OpenProgram):
         for positions in self._places.values():
             for position, axis in positions:
                 opened[position] = {**(opened[position] or {}), axis: Dim.AUTO}
-        items: tuple[Any, ...] = tree_unflatten(opened, spec)
-        return items
+        arguments: tuple[Any, ...] = tree_unflatten(opened, spec)
+        return arguments
 
     def _own_symbols(self) -> dict[str, str]:
         """The program's symbol -> the name of the size."""
@@ -170,13 +170,13 @@ class ExportedOpen(OpenProgram):
 
     def _made(self) -> list[str]:
         """Sizes that the program makes of open ones, each of one of them."""
-        current = {symbol: sympy.Symbol(name) for symbol, name in self._symbols.items()}
+        plain_symbols = {symbol: sympy.Symbol(name) for symbol, name in self._symbols.items()}
         table: dict[str, None] = {}
         for node in self._program.graph.nodes:
             for value in tree_leaves(node.meta.get("val")):
                 for size in _shape(value):
                     if isinstance(size, torch.SymInt):
-                        text = _text(size.node.expr, current)
+                        text = _text(size.node.expr, plain_symbols)
                         table |= {text: None} if text else {}
         return sorted(table, key=len)
 
@@ -221,7 +221,7 @@ def _shape(x: Any) -> tuple[Any, ...]:
 
 def _text(expression: Any, table: Mapping[str, Any]) -> str:
     """An expression of one open size in our own words; "" = not of that form."""
-    symbols = [str(each) for each in expression.free_symbols]
+    symbols = [str(symbol) for symbol in expression.free_symbols]
     if len(symbols) != 1 or expression.is_symbol or symbols[0] not in table:
         return ""
     text = str(expression.subs({next(iter(expression.free_symbols)): table[symbols[0]]}))

@@ -10,19 +10,21 @@ USUAL = {"batch": 0, "seq_len": 1}
 """Names of axes as workloads use them."""
 
 
-def sizes_of_places(positions: Mapping[str, str], given: Mapping[str, int]) -> dict[str, int]:
+def sizes_of_places(
+    positions: Mapping[str, str], size_by_name: Mapping[str, int]
+) -> dict[str, int]:
     """Sizes of dynamic dimensions by their place.
 
     Args:
         positions: input and axis ("tokens.0") -> name of the dimension in the program, "" = none.
-        given: size by such a name, by place, or as "batch" and "seq_len": the only dynamic
+        size_by_name: size by such a name, by place, or as "batch" and "seq_len": the only dynamic
             dimension that is first, or second, in inputs.
 
     Raises:
-        SilicastError: a name in ``given`` is unknown, or its size is below 1.
+        SilicastError: a name in ``size_by_name`` is unknown, or its size is below 1.
     """
     sizes: dict[str, int] = {}
-    for name, size in given.items():
+    for name, size in size_by_name.items():
         if size < 1:
             raise SilicastError(f"expected at least 1, found {size}", field=name)
         hit = [position for position, item in positions.items() if name == item]
@@ -47,7 +49,7 @@ def listed(indices: Mapping[str, str], shown: Iterable[str]) -> str:
     >>> listed({"tokens.0": "s77", "mask.0": ""}, ["tokens.0", "mask.0"])
     'tokens.0 (s77), mask.0'
     """
-    result = (
+    labels = (
         f"{position} ({indices[position]})" if indices[position] else position for position in shown
     )
-    return ", ".join(result) or "none"
+    return ", ".join(labels) or "none"

@@ -70,7 +70,7 @@ def stated_ranges(program: Any, names: Iterable[str]) -> dict[str, tuple[int, in
         SilicastError: a name is unknown.
     """
     positions, bounds = _places(program), program.range_constraints
-    ranges = {str(symbol): (each.lower, each.upper) for symbol, each in bounds.items()}
+    ranges = {str(symbol): (bound.lower, bound.upper) for symbol, bound in bounds.items()}
     stated_ranges = {}
     for name in names:
         symbols = {positions[size] for size in sizes_of_places(positions, {name: 1})}
@@ -91,17 +91,20 @@ def _places(program: Any) -> dict[str, str]:
     return positions | {symbol: symbol for symbol in symbols if symbol not in positions.values()}
 
 
-def _sizes_of(program: Any, given: Mapping[str, int], *, bounded: bool) -> Callable[[Any], int]:
+def _sizes_of(
+    program: Any, size_by_name: Mapping[str, int], *, bounded: bool
+) -> Callable[[Any], int]:
     """A function from a size of the program, symbolic or not, to a number.
 
     Raises:
-        SilicastError: a name in ``given`` is unknown or its value is out of the program's range;
-            later, from the function, a dimension without a value.
+        SilicastError: a name in ``size_by_name`` is unknown or its value is out of the program's
+            range; later, from the function, a dimension without a value.
     """
     positions = _places(program)
     ranges = {str(symbol): bounds for symbol, bounds in program.range_constraints.items()}
     values = {
-        positions[position]: size for position, size in sizes_of_places(positions, given).items()
+        positions[position]: size
+        for position, size in sizes_of_places(positions, size_by_name).items()
     }
     for position, symbol in positions.items():
         size, bounds = values.get(symbol), ranges.get(symbol)
@@ -150,7 +153,7 @@ def _inputs(
         if memory not in made:
             tensor = made[memory] = _tensor(spec, value, sizes, training=training)
             weight = spec.kind in (InputKind.PARAMETER, InputKind.BUFFER)
-            recorder.known(tensor, parameter=weight)
+            recorder.register(tensor, parameter=weight)
             parameter_bytes += tensor.untyped_storage().nbytes() if weight else 0
         values.append(made[memory])
     return values, parameter_bytes
@@ -180,7 +183,7 @@ def _plain_input(spec: Any, value: Any, sizes: Callable[[Any], int]) -> Any:
 
 
 def _tensor(spec: Any, value: Any, sizes: Callable[[Any], int], *, training: bool) -> torch.Tensor:
-    shape, stride = (tuple(map(sizes, each)) for each in (value.size(), value.stride()))
+    shape, stride = (tuple(map(sizes, extents)) for extents in (value.size(), value.stride()))
     empty_strided = torch.empty_strided(shape, stride, dtype=value.dtype, device=CPU)
     if training and empty_strided.is_floating_point() and value.requires_grad:
         empty_strided.requires_grad_()
@@ -212,9 +215,9 @@ class _Runner(torch.fx.Interpreter):
         except SilicastError:
             raise
         except Exception as error:
-            what = f"{n.target} at {self.where or 'the top'}"
+            operator = f"{n.target} at {self.where or 'the top'}"
             stack = str(n.meta.get("stack_trace") or "")
-            raise operator_failure(what, n.name, stack, error) from error
+            raise operator_failure(operator, n.name, stack, error) from error
         _label(result, self.where)
         return result
 
@@ -253,13 +256,11 @@ class _Runner(torch.fx.Interpreter):
     def _after_mark(self) -> None:
         self.casts = self._outer_casts.pop()
 
-    def _region(
-        self, _: Any, dtype: Any, enabled: bool, __: Any, module: Any, *remaining: Any
-    ) -> Any:
+    def _region(self, _: Any, dtype: Any, enabled: bool, __: Any, module: Any, *inputs: Any) -> Any:
         """A graph under autocast of its own."""
         before, self.casts = self.casts, CudaAutocast(_narrow(dtype) if enabled else None)
         try:
-            return self._inner(module, *remaining)
+            return self._inner(module, *inputs)
         finally:
             self.casts = before
 
@@ -329,7 +330,7 @@ def _backward(results: Any, recorder: Recorder) -> None:
     recorder.where = where
     seeds = None if loss else [torch.empty_like(end) for end in ends]
     for seed in seeds or ():
-        recorder.known(seed)
+        recorder.register(seed)
     try:
         torch.autograd.backward(loss or ends, seeds)
     except RuntimeError as error:

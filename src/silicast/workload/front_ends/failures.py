@@ -64,9 +64,9 @@ _HINTS = (
 def line_of(error: BaseException, *, not_in: tuple[str, ...] = _NOT_USERS) -> str:
     """The innermost line of the user's code in the traceback, as file:line; "" = none."""
     frames = traceback.extract_tb(error.__traceback__)
-    current = [x for x in frames if not any(part in x.filename for part in not_in)]
-    current = [x for x in current if str(Path(x.filename).parent) != _PYTHON]
-    return f"{current[-1].filename}:{current[-1].lineno}" if current else ""
+    user_frames = [x for x in frames if not any(part in x.filename for part in not_in)]
+    user_frames = [x for x in user_frames if str(Path(x.filename).parent) != _PYTHON]
+    return f"{user_frames[-1].filename}:{user_frames[-1].lineno}" if user_frames else ""
 
 
 def export_failure(name: str, error: Exception) -> SilicastError:
@@ -91,8 +91,8 @@ def export_failure(name: str, error: Exception) -> SilicastError:
 
 def _hint(error: Exception, text: str, otherwise: str) -> str:
     """What to change, by what an error says."""
-    remark = f"{type(error).__name__}: {text}".casefold()
-    return next((hint for pattern, hint in _HINTS if re.search(pattern, remark)), otherwise)
+    message = f"{type(error).__name__}: {text}".casefold()
+    return next((hint for pattern, hint in _HINTS if re.search(pattern, message)), otherwise)
 
 
 def operator_failure(what: str, node: str, stack: str, error: Exception) -> SilicastError:
@@ -104,12 +104,12 @@ def operator_failure(what: str, node: str, stack: str, error: Exception) -> Sili
         stack: the traceback of the user's code that the program holds; "" = none.
         error: what PyTorch raised.
     """
-    remark = str(error).strip() or type(error).__name__
+    message = str(error).strip() or type(error).__name__
     lines = [x for x in _LINE.findall(stack) if not any(part in x[0] for part in _NOT_USERS)]
     return unsupported(
-        f"{what} does not run on tensors without data: {remark.splitlines()[0][:200]}",
+        f"{what} does not run on tensors without data: {message.splitlines()[0][:200]}",
         node,
-        _hint(error, remark, FAKE),
+        _hint(error, message, FAKE),
         file=f"{lines[-1][0]}:{lines[-1][1]}" if lines else "",
     )
 

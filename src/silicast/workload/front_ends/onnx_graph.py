@@ -58,7 +58,7 @@ def read_onnx(path: Path, sizes: Mapping[str, int]) -> Graph:
                 "opset_import",
                 "convert it with onnx.version_converter, or export with opset_version=17",
             )
-    outputs = tuple(each.name for each in model.graph.output)
+    outputs = tuple(output.name for output in model.graph.output)
     return _OnnxReader(*with_shapes(model, sizes), outputs).graph(path.stem)
 
 
@@ -85,8 +85,8 @@ class _OnnxReader:
         self.joined: set[int] = set()
         self.gelu: set[int] = set()
         for node in nodes:
-            for each in node.input:
-                self.readers.setdefault(each, []).append(node)
+            for name in node.input:
+                self.readers.setdefault(name, []).append(node)
 
     def graph(self, name: str) -> Graph:
         """The forward pass as one block."""
@@ -97,12 +97,12 @@ class _OnnxReader:
             if not self._launches_nothing(node):
                 self._add(node)
         written_out = {
-            each for node in self.source if node.op_type == "Constant" for each in node.output
+            output for node in self.source if node.op_type == "Constant" for output in node.output
         }
-        remaining = self.weights | (self.constants & written_out)
-        weights = sum(self.values[each].nbytes for each in remaining)
+        weight_names = self.weights | (self.constants & written_out)
+        weights = sum(self.values[weight_name].nbytes for weight_name in weight_names)
         blocks = (Block("forward", tuple(self.nodes)),)
-        results = dict.fromkeys(x for each in self.outputs for x in self.makers.get(each, ()))
+        results = dict.fromkeys(x for output in self.outputs for x in self.makers.get(output, ()))
         return Graph(name, blocks, "inference", parameter_bytes=weights, results=tuple(results))
 
     def _launches_nothing(self, node: Any) -> bool:
@@ -113,7 +113,7 @@ class _OnnxReader:
             self.constants.update(node.output)
         elif self._on_host(node):
             self.host.update(node.output)
-        elif all(each in self.constants for each in node.input if each):
+        elif all(name in self.constants for name in node.input if name):
             self.constants.update(node.output)  # folded once, when the model is loaded
             self._note_weights(node)
         elif node.op_type in VIEWS:
@@ -129,14 +129,14 @@ class _OnnxReader:
         """Whether a node only computes shapes."""
         if node.op_type in SHAPES:
             return True
-        inputs = {each for each in node.input if each}
+        inputs = {name for name in node.input if name}
         if not inputs <= self.host | self.constants or not inputs & self.host:
             return False
-        return all(self.values[each].elements <= HOST_ELEMENTS for each in node.output if each)
+        return all(self.values[name].elements <= HOST_ELEMENTS for name in node.output if name)
 
     def _alias(self, node: Any) -> None:
-        result = tuple(maker for each in node.input for maker in self.makers.get(each, ()))
-        self.makers |= dict.fromkeys(node.output, tuple(dict.fromkeys(result)))
+        makers = tuple(maker for name in node.input for maker in self.makers.get(name, ()))
+        self.makers |= dict.fromkeys(node.output, tuple(dict.fromkeys(makers)))
 
     def _note_weights(self, node: Any) -> None:
         """Remembers in which format weights are stored that are widened before a product."""
@@ -147,18 +147,18 @@ class _OnnxReader:
 
     def _feeds_products(self, node: Any) -> bool:
         readers = self.readers.get(node.output[0], [])
-        return bool(readers) and all(each.op_type in PRODUCTS for each in readers)
+        return bool(readers) and all(reader.op_type in PRODUCTS for reader in readers)
 
     def _add(self, node: Any) -> None:
-        named = [each for each in node.input if each and each not in self.host]
+        named = [name for name in node.input if name and name not in self.host]
         call = self._call(node, named)
         if not any(value.elements for value in call.outputs):
             return
-        waits = tuple(dict.fromkeys(maker for each in named for maker in self.makers.get(each, ())))
+        waits = tuple(dict.fromkeys(maker for name in named for maker in self.makers.get(name, ())))
         weights = sum(
-            (self.dequantized.get(each) or self.values[each]).nbytes
-            for each in dict.fromkeys(named)
-            if each in self.constants
+            (self.dequantized.get(name) or self.values[name]).nbytes
+            for name in dict.fromkeys(named)
+            if name in self.constants
         )
         names: list[str] = []
         for kernel in kernels_of(call):
@@ -171,16 +171,18 @@ class _OnnxReader:
 
     def _call(self, node: Any, named: list[str]) -> OperatorCall:
         """A node with its attributes; ``stored`` holds dequantised operands as they are kept."""
-        given = {entry.name: onnx.helper.get_attribute_value(entry) for entry in node.attribute}
-        given["stored"] = [self.dequantized.get(each) for each in node.input[:2]]
-        given["gelu"] = id(node) in self.gelu
+        attributes = {
+            entry.name: onnx.helper.get_attribute_value(entry) for entry in node.attribute
+        }
+        attributes["stored"] = [self.dequantized.get(name) for name in node.input[:2]]
+        attributes["gelu"] = id(node) in self.gelu
         domain = node.domain if node.domain not in ("", "ai.onnx") else "onnx"
         return OperatorCall(
             f"{domain}.{node.op_type}",
-            tuple(self._value(each) if each else None for each in node.input),
-            given,
-            tuple(self._value(each) for each in named),
-            tuple(self.values[each] for each in node.output if each),
+            tuple(self._value(name) if name else None for name in node.input),
+            attributes,
+            tuple(self._value(name) for name in named),
+            tuple(self.values[name] for name in node.output if name),
         )
 
     def _value(self, name: str) -> TensorValue:

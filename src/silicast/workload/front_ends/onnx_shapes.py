@@ -119,7 +119,7 @@ def label(node: Any) -> str:
     return str(node.name or f"{node.op_type}({node.output[0] if node.output else ''})")
 
 
-def _fix_inputs(graph: Any, given: Mapping[str, int]) -> None:
+def _fix_inputs(graph: Any, size_by_name: Mapping[str, int]) -> None:
     """Writes the given sizes into the inputs."""
     held = {tensor.name for tensor in graph.initializer}
     positions: dict[str, Any] = {}
@@ -137,15 +137,17 @@ def _fix_inputs(graph: Any, given: Mapping[str, int]) -> None:
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if not dim.HasField("dim_value") or dim.dim_value <= 0:
                 positions[f"{value.name}.{axis}"] = dim
-    sizes = sizes_of_places({position: dim.dim_param for position, dim in positions.items()}, given)
+    sizes = sizes_of_places(
+        {position: dim.dim_param for position, dim in positions.items()}, size_by_name
+    )
     for position, dim in positions.items():
         if position not in sizes:
             name, _, number = position.rpartition(".")
-            current = dim.dim_param or position
+            dim_name = dim.dim_param or position
             raise SilicastError(
-                f"dimension {number} ({current}) has no value",
+                f"dimension {number} ({dim_name}) has no value",
                 field=name,
-                hint=f'give {current} a size: {{"{current}": 8}}',
+                hint=f'give {dim_name} a size: {{"{dim_name}": 8}}',
             )
         dim.ClearField("dim_param")
         dim.dim_value = sizes[position]

@@ -106,8 +106,8 @@ class _Search:
             self.merged = merged(samples, [*names, *self.program.atoms])
         symbols = {name: self._range(name, steps[name]) for name in names}
         self._check(steps, symbols)
-        result = msgspec.convert(self.merged, GraphFile)
-        return msgspec.structs.replace(result, symbols=dict(symbols))
+        graph_file = msgspec.convert(self.merged, GraphFile)
+        return msgspec.structs.replace(graph_file, symbols=dict(symbols))
 
     def _tree(self, sizes: Sizes) -> Any:
         """The graph as plain tables; None = the program does not run at these sizes."""
@@ -205,8 +205,8 @@ class _Search:
         """
         sizes = {}
         for name, start in self.start.items():
-            each = symbols[name]
-            end = min(x for x in (each.most, each.exact_most, 2 * start) if x is not None)
+            symbol = symbols[name]
+            end = min(x for x in (symbol.most, symbol.exact_most, 2 * start) if x is not None)
             sizes[name] = start + (end - start) // steps[name] * steps[name]
         tree = msgspec.to_builtins(file_of(self.program.traced(sizes)))
         if not self._same(tree, sizes):
@@ -284,5 +284,5 @@ def _without_zeros(tree: Any) -> Any:
     if isinstance(tree, dict):
         return {k: _without_zeros(v) for k, v in tree.items() if v != 0 or isinstance(v, bool)}
     if isinstance(tree, list):
-        return [_without_zeros(each) for each in tree]
+        return [_without_zeros(item) for item in tree]
     return tree

@@ -131,24 +131,24 @@ def packaged_model(name: str) -> PackagedModel:
         SilicastError: PyTorch or the package is not installed, was built for another PyTorch, or
             has no such model: then the nearest names are offered.
     """
-    package, _, current = name.partition(":")
-    result = _package(package)
+    package, _, model_name = name.partition(":")
+    reader = _package(package)
     try:
         with offline():
-            model = made_without_data(lambda: result.model(current))
+            model = made_without_data(lambda: reader.model(model_name))
     except SilicastError as error:
         raise error.located(error.field or name) from None
     except Exception as error:
-        remark = (str(error).strip().splitlines() or [""])[0][:200]
+        message = (str(error).strip().splitlines() or [""])[0][:200]
         raise import_failure(error) or unsupported(
-            f"{package} does not make it: {type(error).__name__}: {remark}",
+            f"{package} does not make it: {type(error).__name__}: {message}",
             name,
             FACTORY,
             file=line_of(error),
         ) from error
     if model is None:
         raise unknown_name(
-            f"{package} has no model {current!r:.60}", name, nearest(current, result.names())
+            f"{package} has no model {model_name!r:.60}", name, nearest(model_name, reader.names())
         )
     return model
 
@@ -205,7 +205,7 @@ def packaged_open_graph(
         graph = open_graph_of(
             name,
             make,
-            {each: usual[each] for each in opened},
+            {size_name: usual[size_name] for size_name in opened},
             named=usual.__contains__,
             training=training,
             dtype=dtype,
@@ -291,9 +291,9 @@ def _package(name: str) -> ModelPackage:
     try:
         importlib.import_module(name)
     except Exception as error:
-        remark = (str(error).strip().splitlines() or [""])[0][:200]
+        message = (str(error).strip().splitlines() or [""])[0][:200]
         raise import_failure(error) or unsupported(
-            f"{name} is installed, but cannot be imported: {type(error).__name__}: {remark}",
+            f"{name} is installed, but cannot be imported: {type(error).__name__}: {message}",
             name,
             f"install it again: pip install -U {name}",
         ) from error
@@ -310,7 +310,7 @@ def _filled(tree: Any, values: Mapping[str, int]) -> Any:
         kind = torch.get_default_dtype() if tree.dtype == "float" else getattr(torch, tree.dtype)
         return torch.empty(shape, dtype=kind, device="meta")
     if isinstance(tree, Mapping):
-        return {name: _filled(each, values) for name, each in tree.items()}
+        return {name: _filled(item, values) for name, item in tree.items()}
     if isinstance(tree, list | tuple):
-        return type(tree)(_filled(each, values) for each in tree)
+        return type(tree)(_filled(item, values) for item in tree)
     return tree

@@ -41,8 +41,8 @@ class Diffusers(ModelPackage):
         return list(INPUTS)
 
     def model(self, name: str) -> PackagedModel | None:
-        stated = _config_in(Path(name)) if Path(name).exists() else {}
-        kind = _class(stated.get("_class_name", name))
+        config = _config_in(Path(name)) if Path(name).exists() else {}
+        kind = _class(config.get("_class_name", name))
         if kind is None:
             return None
         inputs = INPUTS.get(kind.__name__)
@@ -51,9 +51,9 @@ class Diffusers(ModelPackage):
             raise unsupported(
                 f"no example of its inputs is known ({takes})", f"diffusers:{name}", FACTORY
             )
-        module = kind.from_config(stated) if stated else kind()
+        module = kind.from_config(config) if config else kind()
         args, sizes = inputs(dict(module.config))
-        remark = "" if stated else f"sizes are the defaults of {kind.__name__}"
+        remark = "" if config else f"sizes are the defaults of {kind.__name__}"
         return PackagedModel(module, (), {**args, "return_dict": False}, sizes, remark)
 
 
@@ -61,8 +61,8 @@ def _class(name: str) -> Any:
     """A class of models of the package; None = it has none of that name."""
     import diffusers
 
-    result = getattr(diffusers, name, None)
-    return result if isinstance(result, type) and issubclass(result, diffusers.ModelMixin) else None
+    kind = getattr(diffusers, name, None)
+    return kind if isinstance(kind, type) and issubclass(kind, diffusers.ModelMixin) else None
 
 
 def _config_in(path: Path) -> dict[str, Any]:
@@ -102,8 +102,8 @@ def _conditioned(config: Config) -> Inputs:
     width = config["cross_attention_dim"]
     args["encoder_hidden_states"] = _text(width[0] if isinstance(width, list | tuple) else width)
     if config.get("addition_embed_type") == "text_time":
-        given = config["projection_class_embeddings_input_dim"]
-        pooled = given - TIME_IDS * config["addition_time_embed_dim"]
+        input_width = config["projection_class_embeddings_input_dim"]
+        pooled = input_width - TIME_IDS * config["addition_time_embed_dim"]
         args["added_cond_kwargs"] = {
             "text_embeds": Input(("batch", pooled)),
             "time_ids": Input(("batch", TIME_IDS)),

@@ -78,13 +78,13 @@ class Transformers(ModelPackage):
         short = _plain(name.rpartition("/")[2])
         likely = sorted((x for x in types if _plain(x) in short), key=len, reverse=True)
         defaults = {}
-        for each in likely:
-            kind = CONFIG_MAPPING[each]
+        for model_type in likely:
+            kind = CONFIG_MAPPING[model_type]
             like = _LIKE.search((kind.__doc__ or "")[:_DOCUMENTED])
             checkpoint = like[1].rstrip("./") if like else ""
             if checkpoint and _plain(checkpoint.rpartition("/")[2]) == short:
                 return kind(), f"sizes are the defaults of {kind.__name__}, as of {checkpoint}"
-            defaults[each] = checkpoint
+            defaults[model_type] = checkpoint
         if not likely or not short.startswith(tuple(map(_plain, likely))):
             return None
         known = next((x for x in defaults.values() if x), "")

@@ -123,23 +123,23 @@ def _rejected(message: str, hint: str = "") -> SilicastError:
 
 
 def _member(archive: zipfile.ZipFile, end: str) -> Any:
-    items = [name for name in archive.namelist() if f"/{name}".endswith(end)]
-    if len(items) != 1:
+    members = [name for name in archive.namelist() if f"/{name}".endswith(end)]
+    if len(members) != 1:
         raise _rejected(f"the archive holds no {end.strip('/')}")
-    with archive.open(items[0]) as member:
+    with archive.open(members[0]) as member:
         content = member.read(MOST_MEMBER_BYTES + 1)  # what the archive's index says may be wrong
     if len(content) > MOST_MEMBER_BYTES:
         raise over_limit(
-            f"{items[0][-60:]!r} is larger than {size_text(MOST_MEMBER_BYTES)}", "graph"
+            f"{members[0][-60:]!r} is larger than {size_text(MOST_MEMBER_BYTES)}", "graph"
         )
     return json.loads(content)
 
 
 def _program(document: dict[str, Any], weights: dict[str, Any]) -> SavedProgram:
-    version, known = document["schema_version"]["major"], serialize.SCHEMA_VERSION[0]
-    if version != known:
+    version, supported = document["schema_version"]["major"], serialize.SCHEMA_VERSION[0]
+    if version != supported:
         raise _rejected(
-            f"version {version} of the format; PyTorch {torch.__version__} reads {known}"
+            f"version {version} of the format; PyTorch {torch.__version__} reads {supported}"
         )
     held = document["graph_module"]
     for node in _nodes(held["graph"]):
@@ -150,8 +150,8 @@ def _program(document: dict[str, Any], weights: dict[str, Any]) -> SavedProgram:
     _check(held)
     module = serialize._dict_to_dataclass(schema.GraphModule, held)  # noqa: SLF001
     ranges = {
-        name: ValueRanges(_bound(each["min_val"], -int_oo), _bound(each["max_val"], int_oo))
-        for name, each in document["range_constraints"].items()
+        name: ValueRanges(_bound(bounds["min_val"], -int_oo), _bound(bounds["max_val"], int_oo))
+        for name, bounds in document["range_constraints"].items()
         if SYMBOL.match(name)
     }
     read = serialize.GraphModuleDeserializer().deserialize(module, {}, {}, None, ranges)
@@ -162,8 +162,8 @@ def _program(document: dict[str, Any], weights: dict[str, Any]) -> SavedProgram:
         symbol: ranges[name] for name, symbol in read.names_to_symbols.items() if name in ranges
     }
     aliases = {
-        name: (each["path_name"], json.dumps(each.get("tensor_meta"), sort_keys=True))
-        for name, each in weights["config"].items()
+        name: (weight["path_name"], json.dumps(weight.get("tensor_meta"), sort_keys=True))
+        for name, weight in weights["config"].items()
     }
     return SavedProgram(read.graph_module, read.signature, symbols, aliases)
 
@@ -178,15 +178,15 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
         if "target" in tree and "inputs" in tree:
             yield tree
         tree = list(tree.values())
-    for each in tree if isinstance(tree, list) else ():
-        yield from _nodes(each)
+    for item in tree if isinstance(tree, list) else ():
+        yield from _nodes(item)
 
 
 def _check(tree: Any) -> None:
     """Rejects names and expressions that are more than that."""
     if isinstance(tree, list):
-        for each in tree:
-            _check(each)
+        for item in tree:
+            _check(item)
     for key, value in tree.items() if isinstance(tree, dict) else ():
         if key == "expr_str":
             if not isinstance(value, str) or not EXPRESSION.match(value):
@@ -217,9 +217,9 @@ def _check_called(node: Any) -> None:
     if node.op in ("placeholder", "output", "get_attr"):
         return
     target = node.target
-    known = isinstance(target, OpOverload | HigherOrderOperator) or target in PLAIN
-    known = known or getattr(target, "__module__", "") == "math"
-    if node.op != "call_function" or not known or "from_file" in str(target):
+    is_known = isinstance(target, OpOverload | HigherOrderOperator) or target in PLAIN
+    is_known = is_known or getattr(target, "__module__", "") == "math"
+    if node.op != "call_function" or not is_known or "from_file" in str(target):
         raise _rejected(
             f"{node.name} calls {str(target)[:80]}, which this PyTorch does not know",
             hint="import the library that defines the operator, or trace the module",

@@ -91,7 +91,7 @@ class Recorder(TorchDispatchMode):
             if nodes
         )
 
-    def known(self, tensor: torch.Tensor, *, parameter: bool = False) -> None:
+    def register(self, tensor: torch.Tensor, *, parameter: bool = False) -> None:
         """A tensor that exists before the program runs."""
         entry = self._storages[key_of(tensor)] = _Storage(tensor.untyped_storage())
         entry.parameter, entry.fresh, entry.value = parameter, False, self._outside()
@@ -151,15 +151,15 @@ class Recorder(TorchDispatchMode):
         read = [replace(v, name=self._held(t)) for t, v in zip(inputs, call.inputs, strict=True)]
         tensors = made or written
         last = ""
-        for index, (kernel, current) in enumerate(zip(kernels, shares, strict=True)):
+        for index, (kernel, share) in enumerate(zip(kernels, shares, strict=True)):
             name = self._unique(f"{stem}.{kernel.role}" if kernel.role else stem)
-            size = self._allocated([made[i] for i in current], name)
+            size = self._allocated([made[i] for i in share], name)
             size += sum(self._wrote(tensor, name) for tensor in written)
-            if not current:  # it goes on with what the kernels before it have written
+            if not share:  # it goes on with what the kernels before it have written
                 for tensor in made:
                     self._wrote(tensor, name)
             before = (last,) if last and last not in waits else ()
-            reads, writes = self._edges(call, kernel, loops[index], read, tensors, current, name)
+            reads, writes = self._edges(call, kernel, loops[index], read, tensors, share, name)
             node = Node(
                 name, kernel.op, (*waits, *before), 0, size,
                 0 if last else sum(weights.values()), call.name,
@@ -175,18 +175,18 @@ class Recorder(TorchDispatchMode):
         loops: Loops,
         read: list[TensorValue],
         tensors: list[Any],
-        current: list[int],
+        share: list[int],
         name: str,
     ) -> tuple[tuple[TensorValue, ...], tuple[TensorValue, ...]]:
         """What one kernel of a call reads and writes; storages learn what they hold."""
         if loops == "joined":
             return (), ()
         values = [self._value(tensor) for tensor in tensors]
-        if kernel.role == "bias" and not current:  # a sum in place, behind a library's kernel
+        if kernel.role == "bias" and not share:  # a sum in place, behind a library's kernel
             before = replace(values[0], name=self._held(tensors[0]))
             return (before, *read[2:3]), (self._holds(tensors[0], values[0], name, 0),)
         apart = not loops or kernel.role == "bias"  # else one loop does all that the operator does
-        remaining = current if current and apart else range(len(tensors))
+        written = share if share and apart else range(len(tensors))
         if kernel.role == "bias":
             read = read[:1]
         elif "convolution" in call.name and "backward" not in call.name:
@@ -195,7 +195,7 @@ class Recorder(TorchDispatchMode):
         reads = tuple(read[1:] if overwrites else read)
         if overwrites and _is_part(tensors[0]):
             reads = (replace(read[0], nbytes=0), *reads)  # waits for what it does not read
-        return reads, tuple(self._holds(tensors[i], values[i], name, i) for i in remaining)
+        return reads, tuple(self._holds(tensors[i], values[i], name, i) for i in written)
 
     def _held(self, tensor: Any) -> str:
         """Name of what a tensor's storage holds."""
@@ -240,12 +240,12 @@ class Recorder(TorchDispatchMode):
         A backward operator that reads only the lesser results of a forward one (row statistics, a
         mask) does not name it: the greater result, which nothing reads, would seem to be kept.
         """
-        items = [self._storages[key_of(t)] for t in inputs if key_of(t) in self._storages]
+        storages = [self._storages[key_of(t)] for t in inputs if key_of(t) in self._storages]
         shares: dict[str, float] = {}
-        for key in {id(entry): entry for entry in items}.values():
+        for key in {id(entry): entry for entry in storages}.values():
             shares[key.owner] = shares.get(key.owner, 0.0) + key.share
         seen = {""}
-        for entry in items:
+        for entry in storages:
             lesser = entry.direction != self.direction and shares[entry.owner] < KEPT
             for name in () if lesser else (entry.owner, entry.writer):
                 if name not in seen:
@@ -256,7 +256,7 @@ class Recorder(TorchDispatchMode):
         if isinstance(x, torch.Tensor):
             return self._value(x)
         if isinstance(x, list | tuple):
-            return tuple(self._plain(each) for each in x)
+            return tuple(self._plain(item) for item in x)
         return x
 
     def _value(self, tensor: Any) -> TensorValue:
@@ -285,10 +285,10 @@ def _shares(kernels: Sequence[LaunchedKernel], results: int) -> list[list[int]]:
     remaining = [index for index in range(results) if index not in claimed]
     shares = []
     for kernel in kernels:
-        current, remaining = (
+        share, remaining = (
             (remaining, []) if kernel.results is None else (list(kernel.results), remaining)
         )
-        shares.append([index for index in current if index < results])
+        shares.append([index for index in share if index < results])
     return shares
 
 
@@ -319,9 +319,9 @@ def _tensors(tree: Any) -> list[Any]:
 def _written(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
     """The arguments that an operator writes in place, by its schema."""
     schema = getattr(func, "_schema", None)
-    items: list[Any] = []
+    written: list[Any] = []
     for position, argument in enumerate(schema.arguments if schema else ()):
         if argument.alias_info is not None and argument.alias_info.is_write:
-            given = args[position] if position < len(args) else kwargs.get(argument.name)
-            items.extend(_tensors(given))
-    return items
+            value = args[position] if position < len(args) else kwargs.get(argument.name)
+            written.extend(_tensors(value))
+    return written

@@ -133,19 +133,19 @@ class _TFLiteReader:
     """Walks the operators once, in order."""
 
     def __init__(self, model: FlatTable, subgraph: FlatTable) -> None:
-        self.codes = [_code(each) for each in model.tables(1)]
-        sized = [each.is_filled(0) or each.number(1, "<Q") > 1 for each in model.tables(4)]
+        self.codes = [_code(table) for table in model.tables(1)]
+        sized = [table.is_filled(0) or table.number(1, "<Q") > 1 for table in model.tables(4)]
         self.values: list[TensorValue] = []
         self.constants: set[int] = set()
         self.stored = 0
-        for index, each in enumerate(subgraph.tables(0)):
-            buffer = each.number(2, "<I")
+        for index, tensor in enumerate(subgraph.tables(0)):
+            buffer = tensor.number(2, "<I")
             if 0 < buffer < len(sized) and sized[buffer]:
                 self.constants.add(index)
-            self.values.append(_value(each, index in self.constants))
+            self.values.append(_value(tensor, index in self.constants))
             self.stored += self.values[-1].nbytes if index in self.constants else 0
         self.operators, self.outputs = subgraph.tables(3), subgraph.numbers(2)
-        states = [i for i, each in enumerate(subgraph.tables(0)) if each.number(5, "<b")]
+        states = [i for i, tensor in enumerate(subgraph.tables(0)) if tensor.number(5, "<b")]
         self.makers: dict[int, tuple[str, ...]] = dict.fromkeys((*subgraph.numbers(1), *states), ())
         self.nodes: list[Node] = []
         self.names: dict[str, int] = {}
@@ -155,32 +155,32 @@ class _TFLiteReader:
         for number, operator in enumerate(self.operators):
             self._add(number, operator)
         block = Block("forward", tuple(self.nodes))
-        results = dict.fromkeys(x for each in self.outputs for x in self.makers.get(each, ()))
+        results = dict.fromkeys(x for output in self.outputs for x in self.makers.get(output, ()))
         return Graph(
             name, (block,), "inference", parameter_bytes=self.stored, results=tuple(results)
         )
 
     def _add(self, number: int, operator: FlatTable) -> None:
         code, custom = self._code_of(number, operator)
-        inputs = [self._checked(each, number) for each in operator.numbers(1) if each >= 0]
-        outputs = [self._checked(each, number) for each in operator.numbers(2)]
-        named = [each for each in inputs if each not in self.constants]
+        inputs = [self._checked(index, number) for index in operator.numbers(1) if index >= 0]
+        outputs = [self._checked(index, number) for index in operator.numbers(2)]
+        named = [index for index in inputs if index not in self.constants]
         if inputs and not named:
             self._fold(code, inputs, outputs)
             return
-        missing = next((each for each in named if each not in self.makers), None)
+        missing = next((index for index in named if index not in self.makers), None)
         if missing is not None:
             raise SilicastError(
                 f"operator {number} reads tensor {missing}, which nothing before it makes",
                 field="graph",
                 hint="operators must stand in the order in which they run, without a cycle",
             )
-        waits = tuple(dict.fromkeys(name for each in named for name in self.makers[each]))
-        if code in VIEWS or not any(self.values[each].elements for each in outputs):
+        waits = tuple(dict.fromkeys(name for index in named for name in self.makers[index]))
+        if code in VIEWS or not any(self.values[index].elements for index in outputs):
             self.makers |= dict.fromkeys(outputs, waits)
             return
         call = self._call(code, custom, operator, inputs, outputs)
-        weights = sum(self.values[each].nbytes for each in inputs if each in self.constants)
+        weights = sum(self.values[index].nbytes for index in inputs if index in self.constants)
         names: list[str] = []
         for kernel in kernels_of(call):
             name = self._unique(call.name.partition(".")[2].lower())
@@ -195,11 +195,11 @@ class _TFLiteReader:
         """Takes results of constants for constants: of as many bytes as are stored, where the
         operator only unpacks them.
         """
-        stored = sum(self.values[each].nbytes for each in inputs)
-        for each in outputs:
-            value = self.values[each]
+        stored = sum(self.values[index].nbytes for index in inputs)
+        for index in outputs:
+            value = self.values[index]
             size = stored if code in UNPACKED else value.nbytes
-            self.values[each] = TensorValue(value.shape, value.dtype, size, parameter=True)
+            self.values[index] = TensorValue(value.shape, value.dtype, size, parameter=True)
         self.constants |= set(outputs)
         self.makers |= dict.fromkeys(outputs, ())
 
@@ -226,39 +226,40 @@ class _TFLiteReader:
         inputs: Sequence[int],
         outputs: Sequence[int],
     ) -> OperatorCall:
-        given = tuple(self.values[each] for each in inputs)
-        results = tuple(self.values[each] for each in outputs)
+        operands = tuple(self.values[index] for index in inputs)
+        results = tuple(self.values[index] for index in outputs)
         options = operator.table(4)
-        _require_inputs(code, given)
+        _require_inputs(code, operands)
         if code in (CONV, DEPTHWISE, TRANSPOSED):
-            return _convolution(code, given, results, options)
+            return _convolution(code, operands, results, options)
         if code == DENSE:
-            rows = given[0]
-            width = max((1, *given[1].shape)[-1], 1)
+            rows = operands[0]
+            width = max((1, *operands[1].shape)[-1], 1)
             flat = _reshaped(rows, (rows.elements // width, width))
-            args = (flat, *given[1:2])
+            args = (flat, *operands[1:2])
             return OperatorCall("onnx.Gemm", args, {"transB": 1}, args, results)
         if code == MATRICES and options is not None:
             turned = [options.number(side, "<b") for side in (0, 1)]
-            given = tuple(
-                _turned(each) if way else each for each, way in zip(given, turned, strict=False)
+            operands = tuple(
+                _turned(operand) if way else operand
+                for operand, way in zip(operands, turned, strict=False)
             )
         if code in SEQUENCES:
-            return self._sequence(code, operator, given, results)
+            return self._sequence(code, operator, operands, results)
         if code in POOLS:
             kwargs = {} if options is None else {"kernel_shape": _pair(options, 4, 3)}
-            images = tuple(map(_image, given))
+            images = tuple(map(_image, operands))
             return OperatorCall(
                 f"onnx.{POOLS[code]}", images, kwargs, images, tuple(map(_image, results))
             )
         name = f"tflite.{custom or code}" if code not in OPERATORS else f"onnx.{OPERATORS[code]}"
-        return OperatorCall(name, given, {}, given, results)
+        return OperatorCall(name, operands, {}, operands, results)
 
     def _sequence(
         self,
         code: int,
         operator: FlatTable,
-        given: tuple[TensorValue, ...],
+        operands: tuple[TensorValue, ...],
         results: tuple[TensorValue, ...],
     ) -> OperatorCall:
         """A recurrent layer; weights of its gates lie apart, (units, inputs) each."""
@@ -266,7 +267,7 @@ class _TFLiteReader:
         indices, options = operator.numbers(1), operator.table(4)
         index = indices[position] if position < len(indices) else -1
         weights = self.values[index].shape if 0 <= index < len(self.values) else ()
-        if len(given[0].shape) != 3 or len(weights) != 2:
+        if len(operands[0].shape) != 3 or len(weights) != 2:
             raise SilicastError(
                 f"operator {kind} has no sequence of three axes, or no weights of two",
                 field="graph",
@@ -275,7 +276,7 @@ class _TFLiteReader:
         whole = _reshaped(self.values[index], (1, gates * weights[0], weights[1]))
         steps_first = options is not None and options.number(field, "<b") != 0
         layout = {"layout": 0 if steps_first else 1}
-        return OperatorCall(f"onnx.{kind}", (given[0], whole), layout, given, results)
+        return OperatorCall(f"onnx.{kind}", (operands[0], whole), layout, operands, results)
 
     def _unique(self, stem: str) -> str:
         count = self.names[stem] = self.names.get(stem, 0) + 1
@@ -291,7 +292,7 @@ def _code(table: FlatTable) -> tuple[int, str]:
 def _value(table: FlatTable, constant: bool) -> TensorValue:
     """A tensor; scalars have no axis."""
     shape, kind = table.numbers(0), table.number(1, "<b")
-    if any(each < 0 for each in shape):
+    if any(size < 0 for size in shape):
         raise unsupported(
             f"tensor {table.text(3)[:60]!r} has an open size",
             "graph",
@@ -326,12 +327,12 @@ def _pair(options: FlatTable, first: int, second: int) -> tuple[int, int]:
     return max(options.number(first, default=1), 1), max(options.number(second, default=1), 1)
 
 
-def _require_inputs(code: int, given: Sequence[TensorValue]) -> None:
+def _require_inputs(code: int, operands: Sequence[TensorValue]) -> None:
     """Refuses an operator with fewer tensors than it reads."""
     need = 3 if code == TRANSPOSED else 2 if code in (CONV, DEPTHWISE, DENSE, MATRICES) else 1
-    if len(given) < need:
+    if len(operands) < need:
         raise SilicastError(
-            f"an operator of kind {code} reads {len(given)} tensors, needs {need}",
+            f"an operator of kind {code} reads {len(operands)} tensors, needs {need}",
             field="graph",
             hint="is the file damaged? convert the model anew",
         )
@@ -339,16 +340,18 @@ def _require_inputs(code: int, given: Sequence[TensorValue]) -> None:
 
 def _convolution(
     code: int,
-    given: Sequence[TensorValue],
+    operands: Sequence[TensorValue],
     results: Sequence[TensorValue],
     options: FlatTable | None,
 ) -> OperatorCall:
     """A plain, depthwise or transposed convolution; of the last, the sizes of the result come
     first.
     """
-    filters, images = (given[1], given[2]) if code == TRANSPOSED else (given[1], given[0])
+    filters, images = (
+        (operands[1], operands[2]) if code == TRANSPOSED else (operands[1], operands[0])
+    )
     image, out = _image(images), _image(results[0])
-    if any(len(each.shape) != 4 for each in (image, filters, out)):
+    if any(len(tensor.shape) != 4 for tensor in (image, filters, out)):
         raise SilicastError(
             "a convolution of other than four axes",
             field="graph",

@@ -70,25 +70,25 @@ and softmax, since PyTorch 2.5 in fp32 (``allow_fp16_bf16_reduction_math_sdp``).
 @_instead("aten.scaled_dot_product_attention.default")
 def _sdpa(recorder: Recorder, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-    given = {
+    arguments = {
         "attn_mask": None,
         "is_causal": False,
         **dict(zip(names, args, strict=False)),
         **kwargs,
     }
-    q, k, v, mask = (given[name] for name in names[:4])
+    q, k, v, mask = (arguments[name] for name in names[:4])
     if q.dim() != FUSED_AXES:
         math = torch.ops.aten._scaled_dot_product_attention_math  # noqa: SLF001  (no public name)
         return math(*args, **kwargs)[0]
-    return _AttentionFunction.apply(recorder, q, k, v, mask, bool(given["is_causal"]))
+    return _AttentionFunction.apply(recorder, q, k, v, mask, bool(arguments["is_causal"]))
 
 
 @_instead("aten.dropout.default", "aten.dropout_.default", "aten.feature_dropout.default")
 def _dropout(_: Recorder, __: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    given = {**dict(zip(("input", "p", "train"), args, strict=False)), **kwargs}
-    if not given["train"] or given["p"] == 0:
-        return given["input"]
-    return torch.native_dropout(given["input"], given["p"], True)[0]
+    arguments = {**dict(zip(("input", "p", "train"), args, strict=False)), **kwargs}
+    if not arguments["train"] or arguments["p"] == 0:
+        return arguments["input"]
+    return torch.native_dropout(arguments["input"], arguments["p"], True)[0]
 
 
 @final
@@ -157,19 +157,17 @@ class _Recurrence(torch.autograd.Function):
     def forward(ctx: Any, recorder: Recorder, kind: str, through: Any, *weights: Any) -> Any:
         width = weights[-1].shape[0] if len(weights) > 1 else weights[0].shape[1]
         out = through.new_empty(*through.shape[:2], width)
-        remaining = torch.empty_like(through)  # the states, and gates for the backward pass
-        recorder.record(
-            "silicast.recurrence", None, (through, *weights, kind), {}, (out, remaining)
-        )
-        ctx.save_for_backward(through, *weights, out, remaining)
+        states = torch.empty_like(through)  # the states, and gates for the backward pass
+        recorder.record("silicast.recurrence", None, (through, *weights, kind), {}, (out, states))
+        ctx.save_for_backward(through, *weights, out, states)
         ctx.recorder, ctx.kind = recorder, kind
         return out
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        through, *weights, out, remaining = ctx.saved_tensors
+        through, *weights, out, states = ctx.saved_tensors
         results = tuple(torch.empty_like(x) for x in (through, *weights))
-        operands = (through, *weights, out, remaining, gradient, len(weights) > 1, ctx.kind)
+        operands = (through, *weights, out, states, gradient, len(weights) > 1, ctx.kind)
         ctx.recorder.record("silicast.recurrence_backward", None, operands, {}, results)
         return None, None, *results
 
@@ -206,21 +204,21 @@ def _inline(run: Inner, *args: Any) -> Any:
     return run(*args[index:])
 
 
-def _recomputed(run: Inner, module: Any, *remaining: Any) -> Any:
+def _recomputed(run: Inner, module: Any, *inputs: Any) -> Any:
     """A checkpointed graph: it keeps its inputs, and runs again in the backward pass."""
     if not torch.is_grad_enabled():
-        return run(module, *remaining)
+        return run(module, *inputs)
     return torch.utils.checkpoint.checkpoint(
-        lambda *given: run(module, *given),
-        *remaining,
+        lambda *operands: run(module, *operands),
+        *inputs,
         use_reentrant=False,
         preserve_rng_state=False,
     )
 
 
-def _without_gradients(run: Inner, enabled: bool, module: Any, *remaining: Any) -> Any:
+def _without_gradients(run: Inner, enabled: bool, module: Any, *inputs: Any) -> Any:
     with torch.set_grad_enabled(enabled and torch.is_grad_enabled()):
-        return run(module, *remaining)
+        return run(module, *inputs)
 
 
 def _branches(run: Inner, _: Any, yes: Any, no: Any, operands: Any) -> Any:
@@ -237,17 +235,17 @@ def _loop(*_: Any) -> Any:
     )
 
 
-def _mapped(run: Inner, body: Any, slices: Any, remaining: Any) -> Any:
+def _mapped(run: Inner, body: Any, slices: Any, operands: Any) -> Any:
     """The body once for each slice along the first axis."""
-    made = [run(body, *(x[i] for x in slices), *remaining) for i in range(slices[0].shape[0])]
+    made = [run(body, *(x[i] for x in slices), *operands) for i in range(slices[0].shape[0])]
     return tree_map(lambda *parts: torch.stack(parts), *made)
 
 
-def _scanned(run: Inner, body: Any, state: Any, slices: Any, *remaining: Any) -> Any:
+def _scanned(run: Inner, body: Any, state: Any, slices: Any, *operands: Any) -> Any:
     """The body once for each slice, which passes its state on."""
     made = []
     for i in range(slices[0].shape[0]):
-        result = run(body, *state, *(x[i] for x in slices), *(remaining[0] if remaining else ()))
+        result = run(body, *state, *(x[i] for x in slices), *(operands[0] if operands else ()))
         state, out = result[: len(state)], result[len(state) :]
         made.append(out)
     return [*state, *(torch.stack(parts) for parts in zip(*made, strict=True))]

@@ -123,7 +123,7 @@ def _own_autocast() -> Iterator[None]:
     Without a GPU ``torch.autocast("cuda")`` turns itself off. And ``torch.export`` makes a graph of
     each region, in a time that grows with the square of their number (timm has one a norm).
     """
-    items = (
+    patches = (
         (torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
         (torch.cuda, "is_bf16_supported", lambda *_, **__: True),
         (
@@ -132,13 +132,13 @@ def _own_autocast() -> Iterator[None]:
             lambda module, signature: (module, signature),
         ),
     )
-    before = [getattr(position, name) for position, name, _ in items]
+    before = [getattr(position, name) for position, name, _ in patches]
     try:
-        for position, name, instead in items:
+        for position, name, instead in patches:
             setattr(position, name, instead)
         yield
     finally:
-        for (position, name, _), usual in zip(items, before, strict=True):
+        for (position, name, _), usual in zip(patches, before, strict=True):
             setattr(position, name, usual)
 
 

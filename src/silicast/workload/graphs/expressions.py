@@ -60,10 +60,10 @@ def _tree(text: str) -> ast.expr:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise _wrong(text) from None
     for node in ast.walk(tree):
-        known = isinstance(node, ast.Name | ast.BinOp | ast.UnaryOp | ast.expr_context)
-        known |= isinstance(node, ast.Constant) and type(node.value) is int
-        known |= isinstance(node, ast.USub) or type(node) in _OPERATORS
-        if not known:
+        is_allowed = isinstance(node, ast.Name | ast.BinOp | ast.UnaryOp | ast.expr_context)
+        is_allowed |= isinstance(node, ast.Constant) and type(node.value) is int
+        is_allowed |= isinstance(node, ast.USub) or type(node) in _OPERATORS
+        if not is_allowed:
             raise _wrong(text)
     return tree
 

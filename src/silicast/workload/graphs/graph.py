@@ -195,7 +195,7 @@ class Graph:
         pass runs the other way: its first blocks are on the last stage, and the first stage sends
         nothing.
         """
-        remaining: list[Block] = []
+        blocks: list[Block] = []
         backward = any(block.direction == "backward" for block in self.blocks)
         at_start, at_end = (
             (last == layers, first == 0) if backward else (first == 0, last == layers)
@@ -206,14 +206,14 @@ class Graph:
                 seen_layer = True
                 inside = tuple(i for i in block.layers if first <= i < last)
                 if inside:
-                    remaining.append(replace(block, layers=inside))
+                    blocks.append(replace(block, layers=inside))
             elif at_end if seen_layer else at_start:
-                remaining.append(block)
+                blocks.append(block)
         if self.boundary and not at_end:
             direction: Direction = "backward" if backward else "forward"
             name = "stage_send_backward" if backward else "stage_send"
-            remaining.append(Block(name, self.boundary, direction=direction))
-        return replace(self, blocks=tuple(remaining), boundary=())
+            blocks.append(Block(name, self.boundary, direction=direction))
+        return replace(self, blocks=tuple(blocks), boundary=())
 
 
 def parameter_bytes_of(graph: Graph) -> int:

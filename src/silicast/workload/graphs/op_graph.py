@@ -85,7 +85,7 @@ class OpenSize(Terse, frozen=True):
         usual = f" ({self.usual:,})" if self.usual is not None else ""
         low, high = self.exact_least, self.exact_most
         ends = (f"from {low:,}" if low is not None else "", f"to {high:,}" if high else "")
-        where = " ".join(each for each in ends if each)
+        where = " ".join(end for end in ends if end)
         return f"{range_}{usual}" + (f", exact {where}" if where else "")
 
     def remark(self, name: str, value: int) -> str:
@@ -166,8 +166,8 @@ class GraphFile(Terse, frozen=True):
     def open_sizes(self) -> dict[str, OpenSize]:
         """What is stated of each open size."""
         return {
-            name: each if isinstance(each, OpenSize) else OpenSize(each)
-            for name, each in self.symbols.items()
+            name: symbol if isinstance(symbol, OpenSize) else OpenSize(symbol)
+            for name, symbol in self.symbols.items()
         }
 
 
@@ -212,7 +212,7 @@ def graph_of_file(graph_file: GraphFile, name: str, symbols: Mapping[str, int]) 
     if not any(entry.nodes for entry in entries):
         raise SilicastError("holds no operation", field="nodes")
     opened = graph_file.open_sizes
-    values = {key: each.usual for key, each in opened.items() if each.usual is not None}
+    values = {key: size.usual for key, size in opened.items() if size.usual is not None}
     for key in symbols:
         if key not in graph_file.symbols:
             raise SilicastError(
@@ -222,8 +222,8 @@ def graph_of_file(graph_file: GraphFile, name: str, symbols: Mapping[str, int]) 
             )
     values |= symbols
     for key, value in symbols.items():
-        each = opened[key]
-        require_open(key, value, each.least, each.most, each.step)
+        size = opened[key]
+        require_open(key, value, size.least, size.most, size.step)
     declared = frozenset(graph_file.symbols)
     blocks = _in_order([_block(entry, values, declared) for entry in entries])
     phase = "training" if any(b.direction != "forward" for b in blocks) else "inference"
@@ -252,12 +252,12 @@ def file_of(graph: Graph) -> GraphFile:
         BlockEntry(block.name, [_entry(node) for node in block.nodes], block.count, block.direction)
         for block in graph.blocks
     ]
-    one = len(blocks) == 1 and blocks[0].times == 1 and blocks[0].direction == "forward"
+    is_single = len(blocks) == 1 and blocks[0].times == 1 and blocks[0].direction == "forward"
     return GraphFile(
         FORMAT,
         graph.name,
-        nodes=blocks[0].nodes if one else None,
-        blocks=None if one else blocks,
+        nodes=blocks[0].nodes if is_single else None,
+        blocks=None if is_single else blocks,
         parameter_bytes=graph.parameter_bytes,
     )
 
@@ -272,10 +272,10 @@ def in_order(nodes: Iterable[Node], outside: frozenset[str] = frozenset()) -> tu
         SilicastError: a name that no node has, or a cycle; names the nodes.
     """
     left = {node.name: node for node in nodes}
-    known = frozenset(left) | outside
+    all_names = frozenset(left) | outside
     for node in left.values():
         for name in node.inputs:
-            if name not in known:
+            if name not in all_names:
                 raise unknown_name(
                     f"node {node.name!r} waits for {name!r}, which is no node", "inputs"
                 )
@@ -372,7 +372,7 @@ def _value(
     def number(count: Count) -> int:
         return _number(field, count, values, declared, f"{where}: ")
 
-    shape, strides = (tuple(map(number, each)) for each in (tensor.shape, tensor.strides))
+    shape, strides = (tuple(map(number, extents)) for extents in (tensor.shape, tensor.strides))
     return TensorValue(
         shape,
         tensor.dtype,
@@ -397,7 +397,7 @@ def _size(
     else:
         value = _evaluated(where, size.symbol, values, declared)
         dim = Affine(size.symbol, size.factor, size.constant).evaluate(value)
-    if any(each < 0 for each in (dim if isinstance(dim, tuple) else (dim,))):  # type: ignore[operator]
+    if any(number < 0 for number in (dim if isinstance(dim, tuple) else (dim,))):  # type: ignore[operator]
         raise SilicastError(f"node {entry.name!r}: {key} = {dim} is below 0", field=f"dims.{key}")
     return dim
 
@@ -445,11 +445,11 @@ def _in_order(blocks: Sequence[Block]) -> tuple[Block, ...]:
         twice = next(name for name, count in Counter(names).items() if count > 1)
         raise SilicastError(f"two nodes are called {twice!r}", field="name")
     before: frozenset[str] = frozenset()
-    items: list[Block] = []
+    ordered: list[Block] = []
     for block in blocks:
-        items.append(replace(block, nodes=in_order(block.nodes, before)))
+        ordered.append(replace(block, nodes=in_order(block.nodes, before)))
         before |= {node.name for node in block.nodes}
-    return tuple(items)
+    return tuple(ordered)
 
 
 def _entry(node: Node) -> NodeEntry:

@@ -85,7 +85,7 @@ class Expressions:
         pairs = list(combinations(range(len(self._terms)), 2))
         if not pairs:
             return
-        at = np.array([each for _, each in self._terms], dtype=float)
+        at = np.array([power for _, power in self._terms], dtype=float)
         scale = np.abs(at).max(axis=1, keepdims=True)
         left, right = (np.array([pair[i] for pair in pairs]) for i in (0, 1))
         columns = np.stack([(at / scale)[left], (at / scale)[right]], axis=2)
@@ -129,11 +129,11 @@ def at_sizes(tree: Any, sizes: Sizes, like: Any) -> Any:
     """Merged tables at some sizes, text that ``like`` has as a number evaluated."""
     if isinstance(tree, dict):
         value = like if isinstance(like, dict) else {}
-        return {key: at_sizes(each, sizes, value.get(key)) for key, each in tree.items()}
+        return {key: at_sizes(item, sizes, value.get(key)) for key, item in tree.items()}
     if isinstance(tree, list):
         others = like if isinstance(like, list) else []
         others = others + [None] * (len(tree) - len(others))
-        return [at_sizes(each, sizes, other) for each, other in zip(tree, others, strict=False)]
+        return [at_sizes(item, sizes, other) for item, other in zip(tree, others, strict=False)]
     return size_of(tree, sizes) if isinstance(tree, str) and isinstance(like, int) else tree
 
 
@@ -155,7 +155,7 @@ class _Merge:
                 key: self.merge([t.get(key, 0) for t in trees], f"{where}: {key}") for key in keys
             }
         if all(isinstance(tree, list) and len(tree) == len(first) for tree in trees):
-            return [self.merge(each, where) for each in zip(*trees, strict=True)]
+            return [self.merge(items, where) for items in zip(*trees, strict=True)]
         if all(type(tree) is int for tree in trees):
             result = self.expressions.expression(trees)
             if result is not None:
@@ -164,10 +164,10 @@ class _Merge:
                 f"{t} at {_said(s.sizes)}" for t, s in zip(trees, self.samples, strict=True)
             )
             raise unsupported(f"{where} follows no expression of the sizes: {values[:300]}")
-        other = next(i for i, tree in enumerate(trees) if tree != first)
+        position = next(i for i, tree in enumerate(trees) if tree != first)
         raise unsupported(
             f"its operations differ between {_said(self.samples[0].sizes)} and "
-            f"{_said(self.samples[other].sizes)}, at {where or 'the top'}",
+            f"{_said(self.samples[position].sizes)}, at {where or 'the top'}",
             hint="trace it at each size: --shape instead of --dynamic",
         )
 
@@ -185,20 +185,20 @@ def _monomials(points: Sequence[Sizes], atoms: Sequence[str]) -> list[tuple[str,
         by_symbols.setdefault(symbols_of(atom), []).append(atom)
     choices: list[list[tuple[int, str]]] = []
     for group in by_symbols.values():
-        current = [
+        powers = [
             (power, _power(atom, power)) for power in range(1, MAX_POWER + 1) for atom in group
         ]
         for one, two in combinations(group, 2):
-            current += [
+            powers += [
                 (i + j, f"{_power(one, i)}*{_power(two, j)}") for i, j in product((1, 2), repeat=2)
             ]
-        choices.append([(0, ""), *current])
+        choices.append([(0, ""), *powers])
     combined = sorted(
         (
             (sum(degree for degree, _ in chosen), "*".join(text for _, text in chosen if text))
             for chosen in product(*choices)
         ),
-        key=lambda each: (each[0], each[1].count("//")),
+        key=lambda term: (term[0], term[1].count("//")),
     )
     seen: dict[tuple[int, ...], str] = {}
     for _, text in combined:
@@ -217,9 +217,9 @@ def _term(text: str, factor: int, divisor: int = 1) -> str:
     return f"{head}{text}" + (f"//{divisor}" if divisor != 1 else "")
 
 
-def _sum(terms: Sequence[str], remaining: int) -> str:
+def _sum(terms: Sequence[str], constant: int) -> str:
     text = " + ".join(terms).replace("+ -", "- ")
-    return text + (f" {'+' if remaining > 0 else '-'} {abs(remaining)}" if remaining else "")
+    return text + (f" {'+' if constant > 0 else '-'} {abs(constant)}" if constant else "")
 
 
 def require_open(name: str, value: int, least: int, most: int | None, step: int) -> None:

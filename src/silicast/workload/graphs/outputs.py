@@ -48,16 +48,16 @@ def _product(*names: str) -> Callable[[Op], int]:
 
 def _attention(op: Op) -> int:
     lengths = dict(op.dims).get("q_len", 1)
-    each = 1 if isinstance(lengths, tuple) else _number(op, "batch")
+    sequences = 1 if isinstance(lengths, tuple) else _number(op, "batch")
     rows = _number(op, "q_len") if "q_len" in dict(op.dims) else 1
-    return each * rows * _number(op, "num_heads") * _number(op, "head_dim")
+    return sequences * rows * _number(op, "num_heads") * _number(op, "head_dim")
 
 
 def _attention_inputs(op: Op) -> int:
     """Gradients of queries, keys and values."""
     lengths = dict(op.dims).get("kv_len", 1)
-    each = 1 if isinstance(lengths, tuple) else _number(op, "batch")
-    keys = each * _number(op, "kv_len") * _number(op, "num_kv_heads") * _number(op, "head_dim")
+    sequences = 1 if isinstance(lengths, tuple) else _number(op, "batch")
+    keys = sequences * _number(op, "kv_len") * _number(op, "num_kv_heads") * _number(op, "head_dim")
     return _attention(op) + 2 * keys
 
 
@@ -110,14 +110,14 @@ def with_tensors(nodes: Sequence[Node]) -> Iterator[Node]:
         loops = _loops_of(node)
         dtype = _format(node.op)
         bits = int(BITS.get(dtype, 16))
-        current = TensorValue((size * 8 // bits,), dtype, size, name=node.name)
+        output = TensorValue((size * 8 // bits,), dtype, size, name=node.name)
         reads = [made[name] for name in node.inputs if name in made and made[name].nbytes]
-        given = _inputs(node) - len(reads) if loops else 0
-        reads += [replace(current, name=f"{node.name} {number}") for number in range(given)]
+        unnamed = _inputs(node) - len(reads) if loops else 0
+        reads += [replace(output, name=f"{node.name} {number}") for number in range(unnamed)]
         if not size:
             loops = ""
-        made[node.name] = current
-        yield replace(node, reads=tuple(reads), writes=(current,), loops=loops)
+        made[node.name] = output
+        yield replace(node, reads=tuple(reads), writes=(output,), loops=loops)
 
 
 def _loops_of(node: Node) -> Loops:

@@ -36,7 +36,7 @@ _NONE = Library(name="", about="")
 @cache
 def library_names() -> NameIndex[str]:
     """All libraries by name and alias."""
-    table = {name: each for name, each in names_of(FOLDER).items() if name != ANY}
+    table = {name: names for name, names in names_of(FOLDER).items() if name != ANY}
     return NameIndex("library", table, listed="docs/reference/libraries.md")
 
 
@@ -68,12 +68,12 @@ def check_library(library: Library, file: str) -> None:
     others = [content_of(FOLDER, name, Library) for name in entries(FOLDER)]
     for index, rule in enumerate(library.kernels):
         for op in rule.op:
-            known = {name for each in (*others, library) for name in each.styles_of(op)}
-            if known and not rule.like and rule.style not in known:
+            styles = {name for member in (*others, library) for name in member.styles_of(op)}
+            if styles and not rule.like and rule.style not in styles:
                 raise unknown_name(
                     f"{op} has no style {rule.style!r}",
                     f"kernels[{index}].style",
-                    f"one of {', '.join(sorted(known))}",
+                    f"one of {', '.join(sorted(styles))}",
                     file=file,
                 )
     for rules in ("kernels", "attention", "absorbed"):
@@ -94,20 +94,20 @@ R = TypeVar("R", bound=LibraryRule)
 
 def first_rule(
     facts: RuleFacts,
-    current: Callable[[Library], Sequence[R]],
+    rules_of: Callable[[Library], Sequence[R]],
     by_name: Callable[[Library], Sequence[R]],
 ) -> tuple[str, R] | None:
     """The first rule that holds and the library that states it: among those by names of kernels,
     those of the named library and of the ones that it is like, and those of any.
     """
     anything, name = library(ANY), facts.library
-    rules: Sequence[R] = [*by_name(anything), *current(library(name)), *current(anything)]
+    rules: Sequence[R] = [*by_name(anything), *rules_of(library(name)), *rules_of(anything)]
     for _ in range(len(entries(FOLDER))):
         result = next((rule for rule in rules if rule.hold(facts)), None)
         if result is None or not result.like:
             return None if result is None else (name, result)
         name = result.like
-        rules = [*current(library(name)), *current(anything)]
+        rules = [*rules_of(library(name)), *rules_of(anything)]
     raise SilicastError(
         f"the libraries {facts.library!r} and {name!r} are like each other", field="like"
     )
@@ -156,7 +156,7 @@ def absorbed_up_to(op: str, facts: RuleFacts) -> int:
 @cache
 def expert_styles() -> Mapping[str, ExpertStyle]:
     """Styles of grouped products of experts, of all libraries."""
-    return {name: style for each in libraries() for name, style in each.expert_styles.items()}
+    return {name: style for entry in libraries() for name, style in entry.expert_styles.items()}
 
 
 @cache
@@ -164,12 +164,12 @@ def recurrent_styles() -> Mapping[str, RecurrentStyle]:
     """Styles of recurrent mixers, of all libraries."""
     return {
         name: msgspec.structs.replace(style, name=name)
-        for each in libraries()
-        for name, style in each.recurrent_styles.items()
+        for entry in libraries()
+        for name, style in entry.recurrent_styles.items()
     }
 
 
 @cache
 def latent_styles() -> Mapping[str, LatentStyle]:
     """Styles of latent attention, of all libraries."""
-    return {name: style for each in libraries() for name, style in each.latent_styles.items()}
+    return {name: style for entry in libraries() for name, style in entry.latent_styles.items()}

@@ -107,7 +107,10 @@ class RuleConditions(_Strict, frozen=True):
         return (
             all(not wanted or value in wanted for wanted, value in named)
             and facts.library not in self.except_library
-            and (not self.kernel or any(fnmatchcase(facts.kernel, each) for each in self.kernel))
+            and (
+                not self.kernel
+                or any(fnmatchcase(facts.kernel, pattern) for pattern in self.kernel)
+            )
             and self.cache in ("", "narrow" if facts.narrow else "wide")
             and is_within(facts.version, self.from_, self.until)
         )

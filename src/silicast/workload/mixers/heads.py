@@ -91,17 +91,17 @@ class Heads(Mixer):
         groups, values = kind.kv_heads, kind.kv_heads * kind.value_dim
         out = kind.heads * kind.value_dim
         # a shared projection is one tensor, equal ones are two of a kind
-        each = 1 if kind.shared_kv or values != kv else 2
+        count = 1 if kind.shared_kv or values != kv else 2
         weights = [Weight("q", q, h, "outputs", "projection")]
         if not kind.reuses:
-            weights.append(Weight("kv", kv, h, "kv_heads", "projection", each, heads=groups))
+            weights.append(Weight("kv", kv, h, "kv_heads", "projection", count, heads=groups))
         weights.append(Weight("o", h, out, "inputs", "projection"))
         if values != kv and not kind.reuses:
             weights.append(Weight("v", values, h, "kv_heads", "projection", heads=groups))
         if model.output_gate:
             weights.append(Weight("output_gate", out, h, "outputs", "projection"))
         if model.qkv_bias:
-            biased = each if model.k_bias else 1
+            biased = count if model.k_bias else 1
             weights.append(Weight("q_bias", q, cut="outputs"))
             weights.append(Weight("kv_bias", kv, cut="kv_heads", count=biased, heads=groups))
         if model.o_bias:
@@ -117,8 +117,8 @@ class Heads(Mixer):
 
     def cache_bytes(self, rank: Nodes, kind: LayerKind, tokens: int) -> int:
         """See :meth:`Mixer.cache_bytes`; of a window only what it sees is kept."""
-        remaining = min(tokens, kind.window) if kind.window else tokens
-        return remaining * self.token_bytes(rank, kind)
+        cached_tokens = min(tokens, kind.window) if kind.window else tokens
+        return cached_tokens * self.token_bytes(rank, kind)
 
     def token_bytes(self, rank: Nodes, kind: LayerKind) -> int:
         """See :meth:`Mixer.token_bytes`: a key and a value of each head; nothing where every token

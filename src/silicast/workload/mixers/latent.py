@@ -158,9 +158,9 @@ class LatentMixer(Mixer):
     def check(self, model: ModelConfig) -> None:
         widths = {"kv_heads": model.heads, "head_dim": latent_of(model).qk_head_dim}
         for field, wanted in widths.items():
-            result = getattr(model, field)
-            text = f"expected {wanted} with latent attention, found {result}"
-            require(result == wanted, text, field, "leave it out")
+            value = getattr(model, field)
+            text = f"expected {wanted} with latent attention, found {value}"
+            require(value == wanted, text, field, "leave it out")
         rotated = model.position in ("rope", "none")
         require(
             rotated and not (model.windows or model.qkv_bias or model.qk_norm),
@@ -207,8 +207,8 @@ class SharedSelection(LatentMixer):
     def weights(self, model: ModelConfig, kind: LayerKind) -> list[Weight]:
         """See :meth:`Mixer.weights`: latent attention's, and the indexer's."""
         rank = latent_of(model).q_lora_rank
-        current = index_weights(model, rank) if self.indexed else []
-        return super().weights(model, kind) + current
+        indexer_weights = index_weights(model, rank) if self.indexed else []
+        return super().weights(model, kind) + indexer_weights
 
     def token_bytes(self, rank: Nodes, kind: LayerKind) -> int:
         """See :meth:`Mixer.token_bytes`: the latent and an index key, whole on every rank."""

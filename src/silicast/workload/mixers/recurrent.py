@@ -257,7 +257,7 @@ class KdaMixer(_DeltaRule):
     def weights(self, model: ModelConfig, kind: LayerKind) -> list[Weight]:  # noqa: ARG002
         r, hidden = recurrent_of(model), model.hidden
         narrow, wide = r.key_heads * r.key_dim, r.value_heads * r.value_dim
-        items = [
+        matrices = [
             Weight("qk", 2 * narrow, hidden, "kv_heads", "projection", heads=r.key_heads),
             Weight("v", wide, hidden, "outputs", "projection"),
             Weight("rate", r.value_heads, hidden, "outputs", "projection"),
@@ -269,9 +269,9 @@ class KdaMixer(_DeltaRule):
             *self.kernel_weights(r, hidden),
         ]
         if r.gate_rank:
-            items.append(Weight("gate_a", r.gate_rank, hidden, "none", "projection"))
+            matrices.append(Weight("gate_a", r.gate_rank, hidden, "none", "projection"))
         width = r.gate_rank or hidden
-        return [*items, Weight("gate", wide, width, "outputs", "projection")]
+        return [*matrices, Weight("gate", wide, width, "outputs", "projection")]
 
 
 @register

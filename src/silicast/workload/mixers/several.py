@@ -115,7 +115,7 @@ class SharedHybrid(_WithStateSpace):
         block, h, f = _block_of(model), model.hidden, model.intermediate
         wide, rank, held = 2 * h, block.adapter_rank, 0 if kind.reuses else 1
         q, kv = kind.heads * kind.head_dim, kind.kv_heads * kind.head_dim
-        items = [
+        matrices = [
             Weight("block_q", q, wide, "outputs", "projection", held, 1),
             Weight("block_kv", kv, wide, "kv_heads", "projection", 2 * held, 2, kind.kv_heads),
             Weight("block_o", h, q, "inputs", "projection", held, 1),
@@ -127,12 +127,12 @@ class SharedHybrid(_WithStateSpace):
             Weight("block_linear", h, h, "none", "linear"),
         ]
         if block.adapted_attention:
-            items.append(Weight("block_qkv_a", rank, wide, "none", "projection", 3))
-            items.append(Weight("block_q_b", q, rank, "outputs", "projection"))
-            items.append(
+            matrices.append(Weight("block_qkv_a", rank, wide, "none", "projection", 3))
+            matrices.append(Weight("block_q_b", q, rank, "outputs", "projection"))
+            matrices.append(
                 Weight("block_kv_b", kv, rank, "kv_heads", "projection", 2, heads=kind.kv_heads)
             )
-        return [*items, *mixer_named(_SPACE).weights(model, kind)]
+        return [*matrices, *mixer_named(_SPACE).weights(model, kind)]
 
     def live_elements(self, rank: Nodes, kind: LayerKind) -> list[int]:
         """See :meth:`Mixer.live_elements`: the embedding stays, and the input is twice as wide."""

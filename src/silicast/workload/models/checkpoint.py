@@ -38,15 +38,15 @@ def checkpoint_precision(data: Mapping[str, Any]) -> Precision:
     Raises:
         SilicastError: a quantisation method that is not known.
     """
-    stated = data.get("torch_dtype") or data.get("dtype") or "bfloat16"
-    if not isinstance(stated, str):
-        raise SilicastError(f"expected text, found {str(stated)[:40]!r}", field="torch_dtype")
+    dtype = data.get("torch_dtype") or data.get("dtype") or "bfloat16"
+    if not isinstance(dtype, str):
+        raise SilicastError(f"expected text, found {str(dtype)[:40]!r}", field="torch_dtype")
     try:
-        hidden = Precision.from_formats(weights=stated if stated != "auto" else "bf16")
+        hidden = Precision.from_formats(weights=dtype if dtype != "auto" else "bf16")
     except SilicastError as error:
         raise SilicastError(error.message, field="torch_dtype", hint=error.hint) from None
     if hidden.hidden not in HIDDEN_FORMATS:
-        raise SilicastError(f"unexpected format {stated!r}", field="torch_dtype")
+        raise SilicastError(f"unexpected format {dtype!r}", field="torch_dtype")
     quantisation = stated_quantisation(data)
     if not quantisation:
         return hidden
@@ -100,8 +100,10 @@ def recipe_of_algorithm(name: str, field: str) -> str:
         SilicastError: unknown.
     """
     if name.upper() not in _ALGORITHMS:
-        known = ", ".join(_ALGORITHMS)
-        raise unmodelled(f"the quantisation {name[:40]!r} is not known", field, f"known: {known}")
+        algorithms = ", ".join(_ALGORITHMS)
+        raise unmodelled(
+            f"the quantisation {name[:40]!r} is not known", field, f"known: {algorithms}"
+        )
     return _ALGORITHMS[name.upper()]
 
 
@@ -161,16 +163,16 @@ def _grouped(q: Mapping[str, Any], plain: str) -> tuple[str, int]:
 
 def group_recipes(q: Mapping[str, Any]) -> list[tuple[str, str]]:
     """(name or pattern of modules, recipe) of groups that are about named modules."""
-    result: list[tuple[str, str]] = []
+    recipes: list[tuple[str, str]] = []
     if "config_groups" in q:
         groups = Fields(dict(q)).table("config_groups")
         for name in groups.names():
             targets = _named_targets(groups.table(name))
-            result += [(target, _agreed(groups, [name])[0]) for target in targets]
+            recipes += [(target, _agreed(groups, [name])[0]) for target in targets]
     if method_of(q) == "quark" and isinstance(q.get("layer_quant_config"), dict):
         layers = Fields(dict(q)).table("layer_quant_config")
-        result += [(name, _of_quark(layers.table(name))[0]) for name in layers.names()]
-    return result
+        recipes += [(name, _of_quark(layers.table(name))[0]) for name in layers.names()]
+    return recipes
 
 
 def _named_targets(group: Fields) -> list[str]:
@@ -185,12 +187,12 @@ def _of_torchao(q: Mapping[str, Any]) -> tuple[str, int]:
     >>> _of_torchao({"quant_type": "int4_weight_only", "quant_type_kwargs": {"group_size": 64}})
     ('int4_wo', 64)
     """
-    stated = q.get("quant_type")
-    if isinstance(stated, dict):
+    quant_type = q.get("quant_type")
+    if isinstance(quant_type, dict):
         table = Fields(dict(q)).table("quant_type").table("default")
         name, options = table.text("_type", default=""), table.table("_data")
     else:
-        name, options = str(stated or ""), Fields(dict(q)).table("quant_type_kwargs")
+        name, options = str(quant_type or ""), Fields(dict(q)).table("quant_type_kwargs")
     word = name.casefold().replace("_", "").removesuffix("config")
     if word not in _TORCHAO:
         raise unmodelled(f"torchao's {name[:40]!r} is not known", "quant_type", _INSTEAD)

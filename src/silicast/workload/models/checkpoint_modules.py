@@ -265,7 +265,7 @@ def _with_usual(
     changed = {kind for kind in usual if most[kind] and most[kind] != usual[kind]}
     if not changed:
         return layers
-    result = []
+    completed = []
     for layer, formats in enumerate(layers):
         kind = model.kind(layer)
         weights = {weight.name: weight.kind for weight in layer_weights(model, kind)}
@@ -276,8 +276,8 @@ def _with_usual(
             for name in (*part.weights, *part.nodes)
             if name not in formats
         }
-        result.append({**added, **formats})
-    return result
+        completed.append({**added, **formats})
+    return completed
 
 
 def _unmatched(model: ModelConfig, rules: list[FormatRule], used: set[int]) -> list[str]:

@@ -65,7 +65,7 @@ def _suffixes() -> _Suffixes:
 @cache
 def _formats() -> dict[str, CheckpointFormat]:
     """Every end, in the form in which ends are compared, and its format."""
-    return {_plain(end): each for each in _suffixes().format for end in each.ends}
+    return {_plain(end): entry for entry in _suffixes().format for end in entry.ends}
 
 
 @cache
@@ -87,27 +87,31 @@ def understood(name: str, canonical: Callable[[str], str | None]) -> Understood 
     >>> found.model, found.format.precision.recipe
     ('Qwen2.5-7B', 'int4_wo')
     """
-    remaining, result = _plain(name.rsplit("/", 1)[-1].strip()), None
+    remaining, weight_format = _plain(name.rsplit("/", 1)[-1].strip()), None
     while True:
         model = _known(remaining, canonical)
         if model is not None:
-            current = None if result is None else canonical(f"{model}-{result.own}")
-            return Understood(current, None) if current is not None else Understood(model, result)
+            model_of_format = (
+                None if weight_format is None else canonical(f"{model}-{weight_format.own}")
+            )
+            if model_of_format is not None:
+                return Understood(model_of_format, None)
+            return Understood(model, weight_format)
         match = _end().search(remaining)
         if match is None:
             return None
-        if result is None or result.vague:
-            result = _formats().get(match.group(1), result)
+        if weight_format is None or weight_format.vague:
+            weight_format = _formats().get(match.group(1), weight_format)
         remaining = remaining[: match.start()]
 
 
-def _known(remaining: str, canonical: Callable[[str], str | None]) -> str | None:
+def _known(name: str, canonical: Callable[[str], str | None]) -> str | None:
     """The model of a name, also without its publisher."""
-    result = canonical(remaining)
+    model = canonical(name)
     for word in _suffixes().before:
-        if result is None and remaining.startswith(f"{word}-"):
-            result = canonical(remaining.removeprefix(f"{word}-"))
-    return result
+        if model is None and name.startswith(f"{word}-"):
+            model = canonical(name.removeprefix(f"{word}-"))
+    return model
 
 
 def _plain(text: str) -> str:

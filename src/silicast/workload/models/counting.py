@@ -324,8 +324,8 @@ def predicting_flops(model: ModelConfig, prefill: Sequence[tuple[int, int]]) -> 
     mixing = 0
     if kind.mixer:
         mixing = mixer_named(kind.mixer).flops(model, kind, StepSequences(prefill, ()))
-    each = tokens * (2 * linear + head_flops_per_row(model)) + mixing
-    return model.predicts * each
+    flops = tokens * (2 * linear + head_flops_per_row(model)) + mixing
+    return model.predicts * flops
 
 
 def _encoded_flops(
@@ -343,12 +343,12 @@ def _encoded_flops(
     encoded = prompts * (linear_flops_per_token(encoder) + front) + attention_flops(
         encoder, prefill
     )
-    each = linear_flops_per_token(model) + head_flops_per_row(model)
+    flops_per_token = linear_flops_per_token(model) + head_flops_per_row(model)
     seen = sum(cross)
     crossed = sum(
         count * cross_flops(model, kind, prompts, seen) for kind, count in _mixing(model).items()
     )
-    return encoded + len(decode) * each + attention_flops(model, (), decode) + crossed
+    return encoded + len(decode) * flops_per_token + attention_flops(model, (), decode) + crossed
 
 
 def op_flops(op: Op) -> int:
@@ -423,9 +423,12 @@ def _over_stages(
     """``of`` of every layer of a stage that mixes tokens; the largest stage's if none is given."""
     bounds = policy.stages(model.layers, plan)
     stages = bounds if stage is None else (bounds[stage],)
-    each = {kind: of(kind) for kind in _mixing(model)}
+    flops_by_kind = {kind: of(kind) for kind in _mixing(model)}
     return max(
-        sum(count * each[kind] for kind, count in _mixing(model, policy.on_device(*ends)).items())
+        sum(
+            count * flops_by_kind[kind]
+            for kind, count in _mixing(model, policy.on_device(*ends)).items()
+        )
         for ends in stages
     )
 
@@ -451,7 +454,7 @@ def _stage_weights(
         if model.tied and plan.pp > 1:
             stage_weights.append((input_weights(model)[0], 1))
         if model.predicts:
-            stage_weights += [(each, model.predicting_layers) for each in mtp_weights(model)]
+            stage_weights += [(weight, model.predicting_layers) for weight in mtp_weights(model)]
     return stage_weights
 
 

@@ -83,8 +83,8 @@ def model_of_gguf(path: Path) -> ModelConfig:
 def _bytes_of(head: GgufHead) -> int:
     """What the tensors take whose types are known."""
     types = gguf_names().types
-    known = ((types.get(str(each.type)), math.prod(each.shape)) for each in head.tensors)
-    return sum(stored_bytes(name, count) for name, count in known if name is not None)
+    stored = ((types.get(str(tensor.type)), math.prod(tensor.shape)) for tensor in head.tensors)
+    return sum(stored_bytes(name, count) for name, count in stored if name is not None)
 
 
 def configuration(head: GgufHead, file: str) -> dict[str, Any]:
@@ -95,31 +95,31 @@ def configuration(head: GgufHead, file: str) -> dict[str, Any]:
             is not known.
     """
     names = gguf_names()
-    stated = str(head.facts.get("general.architecture", ""))
-    table = names.architectures.get(_variety(stated, head))
+    architecture = str(head.facts.get("general.architecture", ""))
+    table = names.architectures.get(_variety(architecture, head))
     if table is None:
-        known = ", ".join(sorted(names.architectures))
+        known_names = ", ".join(sorted(names.architectures))
         raise unmodelled(
-            f"the architecture {stated[:40]!r} of a GGUF file is not known",
+            f"the architecture {architecture[:40]!r} of a GGUF file is not known",
             file=file,
             field="general.architecture",
-            hint=f"state the model by its name or its config.json; known: {known}",
+            hint=f"state the model by its name or its config.json; known: {known_names}",
         )
     tensors = {tensor.name: tensor for tensor in head.tensors}
     fields: dict[str, Any] = {"architectures": [table.model_class]}
     for key, field in (names.keys | table.keys).items():
-        value = head.facts.get(f"{stated}.{key}")
+        value = head.facts.get(f"{architecture}.{key}")
         if field and value is not None:
-            fields[field] = _one(value, f"{stated}.{key}", file)
+            fields[field] = _one(value, f"{architecture}.{key}", file)
     for field, (first, second) in table.differences.items():
-        values = [head.facts.get(f"{stated}.{key}") for key in (first, second)]
+        values = [head.facts.get(f"{architecture}.{key}") for key in (first, second)]
         if not all(isinstance(value, int) for value in values):
             raise unsupported(
-                "is missing", f"{stated}.{first}", "convert the model anew", file=file
+                "is missing", f"{architecture}.{first}", "convert the model anew", file=file
             )
         fields[field] = values[0] - values[1]  # type: ignore[operator]
     for key, (field, *choices) in table.choices.items():
-        number = head.facts.get(f"{stated}.{key}")
+        number = head.facts.get(f"{architecture}.{key}")
         if isinstance(number, int) and 0 <= number < len(choices) and choices[number]:
             fields[field] = choices[number]
     if "vocab_size" not in fields and "token_embd.weight" in tensors:

@@ -84,12 +84,12 @@ def ignored_config_fields(data: Mapping[str, Any], read: Iterable[str]) -> tuple
     >>> ignored_config_fields({"hidden_size": 8, "bos_token_id": 1, "gadgets": 3}, ["hidden_size"])
     ('gadgets',)
     """
-    known = _NAMES.union(read)
+    understood = _NAMES.union(read)
     return tuple(
         sorted(
             name[:60]
             for name, value in data.items()
-            if name not in known
+            if name not in understood
             and value not in (None, False, "", [], {})
             and not _WITHOUT_STRUCTURE.fullmatch(name)
         )
@@ -150,8 +150,8 @@ def read_config(data: dict[str, Any], *, name: str = "", file: str = "") -> Mode
         if family is None and (part := part_name(data)):
             family, remark = _family_of_part(data, part)
             data = language_part(data)
-        known = {*_APART, "others", *(family.structures if family else ())}
-        if family is not None and not structures(tables(data), known):
+        known_structures = {*_APART, "others", *(family.structures if family else ())}
+        if family is not None and not structures(tables(data), known_structures):
             if not remark and _has_encoder(data) and "vision" not in family.structures:
                 remark = f"the {_ENCODER_LEFT_OUT}"
             return replace(_read(family, data, called, part)[0], implied=remark)
@@ -182,10 +182,10 @@ def _read(
         text, assumed = _with_fitting_heads(text, error)
         fields = Fields(text)
         model = read_model(family, fields, name, precision, defaults)
-    requested = fields.names_read() | set(family.ignored)
+    names_read = fields.names_read() | set(family.ignored)
     model = with_module_formats(model, text)
-    model = replace(model, ignored_fields=ignored_config_fields(text, requested), assumed=assumed)
-    return model, sum(1 for field in requested if text.get(field) is None)
+    model = replace(model, ignored_fields=ignored_config_fields(text, names_read), assumed=assumed)
+    return model, sum(1 for field in names_read if text.get(field) is None)
 
 
 def _with_fitting_heads(
@@ -327,11 +327,11 @@ def _require_sizes(common: ModelFamily, architecture: str, data: dict[str, Any])
 
 def _invented(model: ModelConfig, data: Mapping[str, Any], needed: Collection[str]) -> int:
     """Parts of a model that no field of the configuration stands for: its family's defaults."""
-    stated = {name for table in tables(data) for name in table}
+    names = {name for table in tables(data) for name in table}
     experts = model.moe is not None and "experts" not in needed
     shared = model.moe is not None and model.moe.shared_intermediate > 0
-    windows = any(model.windows) and not any("window" in name or "chunk" in name for name in stated)
-    unstated = shared and not any("shared" in name for name in stated)
+    windows = any(model.windows) and not any("window" in name or "chunk" in name for name in names)
+    unstated = shared and not any("shared" in name for name in names)
     return experts + windows + unstated
 
 
@@ -373,11 +373,11 @@ def _check_known(data: Mapping[str, Any]) -> None:
 
 
 def _architecture(data: Mapping[str, Any]) -> str:
-    stated = data.get("architectures")
-    if stated:
-        if not isinstance(stated, list) or not isinstance(stated[0], str):
+    architectures = data.get("architectures")
+    if architectures:
+        if not isinstance(architectures, list) or not isinstance(architectures[0], str):
             raise SilicastError("expected a list of names", field="architectures")
-        return str(stated[0])
+        return str(architectures[0])
     kind = data.get("model_type")
     if isinstance(kind, str) and kind:
         return kind
@@ -400,12 +400,12 @@ def _unknown(architecture: str, data: Mapping[str, Any]) -> SilicastError:
     if not architecture:
         return _nameless(data)
     needed = structures(tables(data))
-    known = sorted(name for name in families() if name[0].isupper())
+    known_names = sorted(name for name in families() if name[0].isupper())
     missing = f": it needs {', '.join(needed.values())}" if needed else ""
     return unmodelled(
         f"the architecture {architecture[:60]!r} is not modelled yet{missing}",
         "architectures",
-        f"modelled: {', '.join(known)}",
+        f"modelled: {', '.join(known_names)}",
     )
 
 
@@ -420,5 +420,5 @@ def _foreign(data: Mapping[str, Any], family: ModelFamily) -> SilicastError:
 
 def _named(error: SilicastError, data: Mapping[str, Any], file: str) -> SilicastError:
     """The same error with the configuration's own name of the field, and the file."""
-    current = [hf for hf, ours in HF_NAMES.items() if ours == error.field and hf in data]
-    return error.located(current[0] if current else "", error.file or file)
+    hf_names = [hf for hf, ours in HF_NAMES.items() if ours == error.field and hf in data]
+    return error.located(hf_names[0] if hf_names else "", error.file or file)

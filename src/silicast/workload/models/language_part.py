@@ -46,8 +46,8 @@ def language_part(data: dict[str, Any]) -> dict[str, Any]:
         inner = Fields(fields).table(name).values
         outer = {key: value for key, value in fields.items() if key != name}
         null = {key: None for key, value in inner.items() if value is None and key not in outer}
-        stated = {key: value for key, value in inner.items() if value is not None}
-        fields, level = {**outer, **null, **stated}, level + 1
+        values = {key: value for key, value in inner.items() if value is not None}
+        fields, level = {**outer, **null, **values}, level + 1
     return fields
 
 

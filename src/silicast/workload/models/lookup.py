@@ -62,8 +62,8 @@ class ModelEntry(Strict, frozen=True):
 def model_index() -> NameIndex[ModelEntry]:
     """All names of models, those that are not modelled yet included."""
     entries = msgspec.json.decode(INDEX.read_bytes(), type=list[ModelEntry])
-    current = os.environ.get("SILICAST_CATALOG")
-    for path, table in _tables(Path(current) / "models") if current else ():
+    user_folder = os.environ.get("SILICAST_CATALOG")
+    for path, table in _tables(Path(user_folder) / "models") if user_folder else ():
         entries.append(ModelEntry(table.name or path.stem, table.aliases, str(path.resolve())))
     return NameIndex("model", {entry.name: (entry, entry.aliases) for entry in entries})
 
@@ -156,9 +156,9 @@ def configuration_in(folder: Path) -> Path | None:
             return folder / "config.json"
         main = folder / "refs" / "main"
         if main.is_file():
-            stated = folder / "snapshots" / read_text(main, MOST_REF, "a revision").strip()
-            if (stated / "config.json").is_file():
-                return stated / "config.json"
+            snapshot = folder / "snapshots" / read_text(main, MOST_REF, "a revision").strip()
+            if (snapshot / "config.json").is_file():
+                return snapshot / "config.json"
         return max(folder.glob("snapshots/*/config.json"), default=None, key=_changed_at)
     except (OSError, ValueError, SilicastError):  # a name that no file can have
         return None
@@ -180,8 +180,8 @@ def _named_model(name: str) -> ModelConfig:
 
     from silicast.workload.models.checkpoint_names import understood
 
-    result = understood(name, canonical)
-    if result is None:
+    meaning = understood(name, canonical)
+    if meaning is None:
         if os.sep in name and Path(name).is_dir():
             raise SilicastError(
                 f"the folder {name} has no config.json",
@@ -189,14 +189,14 @@ def _named_model(name: str) -> ModelConfig:
                 hint="name the folder of a checkpoint, or a model of Hugging Face's cache",
             )
         index.canonical(name)  # raises, with the nearest names
-    assert result is not None
-    model = _catalog_model(result.model)
-    if result.format is None:
+    assert meaning is not None
+    model = _catalog_model(meaning.model)
+    if meaning.format is None:
         return model
     shown = name.rsplit("/", 1)[-1]
-    stated = {k: v for k, v in msgspec.structs.asdict(result.format.precision).items() if v}
-    precision = Precision.from_formats(**stated, default=model.default_precision)
-    message = f"{shown}: taken from its name as {model.name}, {result.format.means}"
+    formats = {k: v for k, v in msgspec.structs.asdict(meaning.format.precision).items() if v}
+    precision = Precision.from_formats(**formats, default=model.default_precision)
+    message = f"{shown}: taken from its name as {model.name}, {meaning.format.means}"
     return replace(model, name=shown, default_precision=precision, implied=message)
 
 

@@ -191,9 +191,9 @@ class ModelConfig:
     def __post_init__(self) -> None:
         check_sizes(self, LIMITS)
         for field, allowed in _CHOICES.items():
-            stated = getattr(self, field)
-            wanted = f"expected one of {', '.join(allowed)}, found {stated!r}"
-            require(stated in allowed, wanted, field)
+            value = getattr(self, field)
+            wanted = f"expected one of {', '.join(allowed)}, found {value!r}"
+            require(value in allowed, wanted, field)
         check_divisor(self.heads, self.kv_heads, "kv_heads")
         require(
             (self.position == "learned") == (self.position_rows > 0),
@@ -219,9 +219,9 @@ class ModelConfig:
             text = "experts beside attention are not modelled yet"
             require(sequential, text, "residual", kind="not_yet")
         for feed in set(self.feeds):
-            known = feed in ("", "mlp") or (feed == "experts" and self.moe is not None)
+            is_known = feed in ("", "mlp") or (feed == "experts" and self.moe is not None)
             hint = '"mlp", "" or, with experts given, "experts"'
-            require(known, f"unknown feed {feed[:40]!r}", "feeds", hint)
+            require(is_known, f"unknown feed {feed[:40]!r}", "feeds", hint)
         for kind in self.kinds:
             if kind.mixer:
                 check_divisor(kind.heads, kind.kv_heads, "sizes", "state both for the layer")
@@ -261,12 +261,12 @@ class ModelConfig:
     @property
     def caveats(self) -> tuple[str, ...]:
         """Assumptions about its configuration, and fields of it that were ignored."""
-        remark = (self.implied, *self.assumed) if self.implied else self.assumed
-        remark = (*remark, *self.remarks)
+        caveats = (self.implied, *self.assumed) if self.implied else self.assumed
+        caveats = (*caveats, *self.remarks)
         if not self.ignored_fields:
-            return remark
+            return caveats
         fields = ", ".join(self.ignored_fields)
-        return (*remark, f"fields of {self.name} that were not understood: {fields}")
+        return (*caveats, f"fields of {self.name} that were not understood: {fields}")
 
     @property
     def predicting_layers(self) -> int:
@@ -365,20 +365,20 @@ def _kind_counts(model: ModelConfig, layers: range) -> tuple[tuple[LayerKind, in
 
 def _kind(model: ModelConfig, layer: int) -> LayerKind:
     mixer, feed = model.mixer(layer), model.feed(layer)
-    current = model.sizes[layer] if model.sizes else LayerSizes()
-    sinks = model.sinks if current.sinks is None else current.sinks
+    sizes = model.sizes[layer] if model.sizes else LayerSizes()
+    sinks = model.sinks if sizes.sinks is None else sizes.sinks
     return LayerKind(
         mixer=mixer,
         feed=feed,
         window=model.window(layer) if mixer else 0,
         rope=model.has_rope(layer) if mixer else True,
-        heads=(current.heads or model.heads) if mixer else 0,
-        kv_heads=(current.kv_heads or model.kv_heads) if mixer else 0,
-        head_dim=(current.head_dim or model.head_dim) if mixer else 0,
-        intermediate=(current.intermediate or model.intermediate) if feed == "mlp" else 0,
-        v_head_dim=current.v_head_dim if mixer else 0,
-        shared_kv=bool(mixer) and current.shared_kv,
+        heads=(sizes.heads or model.heads) if mixer else 0,
+        kv_heads=(sizes.kv_heads or model.kv_heads) if mixer else 0,
+        head_dim=(sizes.head_dim or model.head_dim) if mixer else 0,
+        intermediate=(sizes.intermediate or model.intermediate) if feed == "mlp" else 0,
+        v_head_dim=sizes.v_head_dim if mixer else 0,
+        shared_kv=bool(mixer) and sizes.shared_kv,
         sinks=bool(mixer) and sinks,
-        reuses=bool(mixer) and current.reuses,
+        reuses=bool(mixer) and sizes.reuses,
         formats=model.formats[layer] if model.formats else (),
     )

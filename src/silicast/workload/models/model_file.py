@@ -177,9 +177,9 @@ def _stated(table: msgspec.Struct) -> dict[str, Any]:
 
 def _changes(table: ModelHeader) -> dict[str, Any]:
     """The fields of ``ModelConfig`` that a table states, its parts left out."""
-    stated = _stated(table)
+    values = _stated(table)
     header = {*ModelHeader.__struct_fields__, *_PARTS, "encoder"} - {"source"}
-    changes = {name: value for name, value in stated.items() if name not in header}
+    changes = {name: value for name, value in values.items() if name not in header}
     if "sizes" in changes:
         changes["sizes"] = tuple(LayerSizes(**_stated(change)) for change in changes["sizes"])
     if table.name:
@@ -224,8 +224,8 @@ def changed_model(base: ModelConfig, changes: dict[str, Any]) -> ModelConfig:
     for name in follows & {"windows", "mixers", "feeds", "sizes"}:
         values[name] = values[name][:layers]
     if base.moe is not None and "moe" in follows:
-        remaining = tuple(layer for layer in base.moe.dense_layers if layer < layers)
-        values["moe"] = replace(base.moe, dense_layers=remaining)
+        dense_layers = tuple(layer for layer in base.moe.dense_layers if layer < layers)
+        values["moe"] = replace(base.moe, dense_layers=dense_layers)
     return ModelConfig(**values)
 
 
@@ -233,20 +233,20 @@ def _parts(table: Any, base: ModelConfig | None) -> dict[str, Any]:
     """Experts, latent attention and further parts that the table states, each over the base's."""
     parts: dict[str, Any] = {}
     for name, kind in _PARTS.items():
-        current, old = getattr(table, name), getattr(base, name, None)
-        if current is None:
+        changed, base_part = getattr(table, name), getattr(base, name, None)
+        if changed is None:
             continue
-        stated = _stated(current)
-        if old is None:
+        values = _stated(changed)
+        if base_part is None:
             for field in fields(kind):
-                if field.default is MISSING and field.name not in stated:
+                if field.default is MISSING and field.name not in values:
                     raise SilicastError("missing", field=f"{name}.{field.name}")
-            parts[name] = kind(**stated)
+            parts[name] = kind(**values)
             continue
         if name == "moe" and table.layers is not None:
-            cut = tuple(layer for layer in old.dense_layers if layer < table.layers)
-            stated.setdefault("dense_layers", cut)
-        parts[name] = replace(old, **stated)
+            cut = tuple(layer for layer in base_part.dense_layers if layer < table.layers)
+            values.setdefault("dense_layers", cut)
+        parts[name] = replace(base_part, **values)
     if table.encoder is not None:
         parts["encoder"] = _whole(table.encoder)
     return parts

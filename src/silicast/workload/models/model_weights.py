@@ -34,7 +34,7 @@ def layer_weights(model: ModelConfig, kind: LayerKind) -> tuple[Weight, ...]:
         weights.append(Weight("layer_input_up", h, width, "none", "linear"))
         weights.append(Weight("layer_input_norm", h + 1))
     if kind.formats:
-        weights = [replace(each, formats=kind.formats) for each in _apart(weights, kind)]
+        weights = [replace(weight, formats=kind.formats) for weight in _apart(weights, kind)]
     return tuple(weights)
 
 
@@ -42,11 +42,15 @@ def _apart(weights: list[Weight], kind: LayerKind) -> list[Weight]:
     """Keys and values, and values and gates of recurrent layers, as two tensors where the second
     has a format of its own.
     """
-    stated = dict(kind.formats)
+    format_by_name = dict(kind.formats)
     apart: list[Weight] = []
     for weight in weights:
         second = {"kv": "v", "vz": "z"}.get(weight.name, "")
-        if second in stated and weight.count == 2 and second not in {each.name for each in weights}:
+        if (
+            second in format_by_name
+            and weight.count == 2
+            and second not in {other.name for other in weights}
+        ):
             apart += [replace(weight, name=name, count=1) for name in (weight.name, second)]
         else:
             apart.append(weight)
@@ -105,20 +109,20 @@ def _expert_weights(model: ModelConfig, moe: MoE) -> list[Weight]:
 def input_weights(model: ModelConfig) -> tuple[Weight, ...]:
     """Weights before the first layer of a decoder, an encoder before it included."""
     width = model.embedding_width or model.hidden
-    items = [Weight("embedding", model.vocab, width, "vocab", "table")]
+    weights = [Weight("embedding", model.vocab, width, "vocab", "table")]
     if model.embedding_width:
-        items.append(Weight("project_in", model.hidden, width, "none", "table"))
+        weights.append(Weight("project_in", model.hidden, width, "none", "table"))
     if model.layer_input:
         width = model.layers * model.layer_input
-        items.append(Weight("layer_embedding", model.vocab, width, "vocab", "table"))
-        items.append(Weight("layer_inputs", width, model.hidden, "none", "table"))
-        items.append(Weight("layer_inputs_norm", model.layer_input))
-    items += _stem_weights(model)
+        weights.append(Weight("layer_embedding", model.vocab, width, "vocab", "table"))
+        weights.append(Weight("layer_inputs", width, model.hidden, "none", "table"))
+        weights.append(Weight("layer_inputs_norm", model.layer_input))
+    weights += _stem_weights(model)
     if model.encoder_parameters:
-        items.append(Weight("encoder", model.encoder_parameters))
+        weights.append(Weight("encoder", model.encoder_parameters))
     if model.encoder is not None:
-        items += encoder_weights(model.encoder)
-    return tuple(items)
+        weights += encoder_weights(model.encoder)
+    return tuple(weights)
 
 
 def encoder_weights(encoder: ModelConfig) -> list[Weight]:

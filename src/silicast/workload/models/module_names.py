@@ -169,8 +169,8 @@ def _regex(text: str, field: str) -> re.Pattern[str]:
 def _is_other(text: str) -> bool:
     """Whether a word of the entry names modules that are not quantised in any case."""
     words = re.findall(r"\w+", text.casefold())
-    other = _other()
-    return any(word in other or word.endswith(("norm", "embedding")) for word in words)
+    other_words = _other()
+    return any(word in other_words or word.endswith(("norm", "embedding")) for word in words)
 
 
 @cache

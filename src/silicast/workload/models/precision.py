@@ -90,8 +90,8 @@ class Precision:
         """
         if self.mix:
             return self.mix
-        current = (("experts", self.experts), ("attention", self.attention))
-        parts = [f"{part} {name}" for part, name in current if name]
+        part_recipes = (("experts", self.experts), ("attention", self.attention))
+        parts = [f"{part} {name}" for part, name in part_recipes if name]
         parts += ["single modules others"] if self.by_module else []
         return ", ".join([self.recipe, *parts])
 
@@ -99,8 +99,8 @@ class Precision:
         """The recipe of a module by the formats of its layer; None = as others of its kind."""
         if not self.by_module:
             return None
-        stated = dict(formats).get(name)
-        return None if stated is None else RECIPES[stated or self.hidden]
+        recipe = dict(formats).get(name)
+        return None if recipe is None else RECIPES[recipe or self.hidden]
 
     def table_recipe(self, name: str) -> str:
         """The recipe of the embedding table or of the head; "" = as between kernels."""
@@ -159,18 +159,18 @@ class Precision:
                 f"expected 0 to 1048576 weights per scale, found {group_size}", field="group_size"
             )
         group = base.group_size if group_size is None and name == base.recipe else group_size or 0
-        remaining = name == base.recipe
+        same_recipe = name == base.recipe
         return Precision(
             name,
             cache,
             hidden,
             group,
-            _own(experts, base.experts if remaining else "", name, "experts"),
-            _own(attention, base.attention if remaining else "", name, "attention"),
-            base.by_module and remaining,
-            base.embedding if remaining else "",
-            base.head if remaining else "",
-            base.mix if remaining else "",
+            _own(experts, base.experts if same_recipe else "", name, "experts"),
+            _own(attention, base.attention if same_recipe else "", name, "attention"),
+            base.by_module and same_recipe,
+            base.embedding if same_recipe else "",
+            base.head if same_recipe else "",
+            base.mix if same_recipe else "",
         )
 
 
@@ -184,17 +184,21 @@ def require_agreeing(recipe: str | None, weights: str | None, activations: str |
     """
     if recipe is None:
         return
-    current = _recipe(recipe, "recipe")
+    named_recipe = _recipe(recipe, "recipe")
     for field, stated, meant in (
-        ("weights", weights, current.weights),
-        ("activations", activations, current.activations),
+        ("weights", weights, named_recipe.weights),
+        ("activations", activations, named_recipe.activations),
     ):
         if stated is None:
             continue
         plain = _plain(stated)
-        pair = (current.weights, plain) if field == "activations" else (plain, current.activations)
-        agrees = plain == meant or _BY_FORMATS.get(pair) == current.name
-        if not (agrees if plain in BITS else _recipe(stated, field) is current):
+        pair = (
+            (named_recipe.weights, plain)
+            if field == "activations"
+            else (plain, named_recipe.activations)
+        )
+        agrees = plain == meant or _BY_FORMATS.get(pair) == named_recipe.name
+        if not (agrees if plain in BITS else _recipe(stated, field) is named_recipe):
             raise SilicastError(
                 f"{stated} contradicts recipe = {recipe}, whose {field} are {meant}",
                 field=field,
@@ -247,11 +251,11 @@ def _recipe_name(
         return base.recipe
     recipe_name = _BY_FORMATS.get((weight, activation))
     if recipe_name is None:
-        known = sorted(a for w, a in _BY_FORMATS if w == weight)
+        alternatives = sorted(a for w, a in _BY_FORMATS if w == weight)
         raise SilicastError(
             f"no recipe multiplies {weight} weights with {activation} activations",
             field="activations",
-            hint=f"with {weight} weights: {', '.join(known)}" if known else "",
+            hint=f"with {weight} weights: {', '.join(alternatives)}" if alternatives else "",
         )
     return recipe_name
 

@@ -85,9 +85,9 @@ def structures(tables: Iterable[Mapping[str, Any]], known: Collection[str] = ())
     >>> structures([{"num_local_experts": 8, "kv_lora_rank": None}])
     {'experts': 'mixture of experts (MoE)'}
     """
-    stated = {key for table in tables for key in _stated(table)}
+    present = {key for table in tables for key in _stated(table)}
     return {
-        key: name for key, (name, *_) in _STRUCTURES.items() if key in stated and key not in known
+        key: name for key, (name, *_) in _STRUCTURES.items() if key in present and key not in known
     }
 
 

@@ -124,14 +124,14 @@ class MixScheme(Strict, frozen=True, dict=True):
         >>> scheme_named("gguf").mix_name("q4_k_m")
         'Q4_K_M'
         """
-        known = {each.upper(): each for each in (*self.mixes, *self.heads)}
-        known |= {alias.upper(): each for alias, each in self.aliases.items()}
+        canonical = {mix.upper(): mix for mix in (*self.mixes, *self.heads)}
+        canonical |= {alias.upper(): mix for alias, mix in self.aliases.items()}
         upper = name.strip().upper()
-        if upper not in known:
+        if upper not in canonical:
             raise unknown_name(
                 f"no weight format {name[:40]!r}", "precision.weights", self.nearest(name)
             )
-        return known[upper]
+        return canonical[upper]
 
     def size_spread(self, mix: str) -> tuple[float, float]:
         """Least and most size of a file that has a mix's name, over that by the rules; (1, 1) of a
@@ -152,11 +152,11 @@ class MixScheme(Strict, frozen=True, dict=True):
         if name.strip().upper().startswith(OWN_MIX):
             return "publishers mix each of these anew: name the file (--model FILE.gguf)"
         bits = rate_of(name)
-        rates = {each: rate for each in self.mixes if (rate := rate_of(each)) is not None}
+        rates = {mix: rate for mix in self.mixes if (rate := rate_of(mix)) is not None}
         if bits is None or not rates:
             return near(name, (*self.mixes, *self.heads), aliases=self.aliases)
-        above = [each for each, rate in rates.items() if rate > bits][-1:]
-        below = [each for each, rate in rates.items() if rate < bits][:1]
+        above = [mix for mix, rate in rates.items() if rate > bits][-1:]
+        below = [mix for mix, rate in rates.items() if rate < bits][:1]
         bounds = " or ".join([*above, *below])
         return f"files of {bits:g} bits mix formats by measured errors: take {bounds}"
 
@@ -292,8 +292,8 @@ def with_mix(model: ModelConfig, scheme: str, name: str, kv_cache: str = "") -> 
     mixes = scheme_named(scheme)
     named = mixes.mix_name(name)
     mix, wide = mixes.heads.get(named, (named, ""))
-    layers = [each for _, each in _layers(model)]
-    valued = [any(TENSORS.get(each.name) in VALUES for each in tensors) for tensors in layers]
+    layers = [tensors for _, tensors in _layers(model)]
+    valued = [any(TENSORS.get(tensor.name) in VALUES for tensor in tensors) for tensors in layers]
     before, formats = 0, []
     for layer, tensors in enumerate(layers):
         table: dict[str, str] = {}

@@ -107,10 +107,10 @@ class Weight:
         }
         recipe = recipes.get(self.kind)
         if recipe is not None:
-            stated = precision.of_module(self.formats, self.name)
-            if stated is not None and stated.weights != recipe.weights:
-                return count * linear_bytes(stated, outputs, inputs)
-            return count * linear_bytes(stated or recipe, outputs, inputs, precision.group_size)
+            own_recipe = precision.of_module(self.formats, self.name)
+            if own_recipe is not None and own_recipe.weights != recipe.weights:
+                return count * linear_bytes(own_recipe, outputs, inputs)
+            return count * linear_bytes(own_recipe or recipe, outputs, inputs, precision.group_size)
         table = precision.table_recipe(self.name) if self.kind == "table" else ""
         if table:
             return count * linear_bytes(RECIPES[table], outputs, inputs)

@@ -59,8 +59,8 @@ class AudioEncoder:
         nodes.pointwise("positions", "add", rows * wide, 2)
         blocks = [nodes.block("stem")]
         nodes.norm("norm1", rows, wide)
-        for each in "qkv":
-            nodes.linear(each, rows, wide, wide)
+        for projection in "qkv":
+            nodes.linear(projection, rows, wide, wide)
         nodes.attention(
             "attention", windows, self.heads, wide // self.heads, self.tokens, self.tokens
         )

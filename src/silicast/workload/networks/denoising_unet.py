@@ -187,15 +187,15 @@ class _UNetPass:
         for layer in range(depth):
             at = f"{name}_{layer}"
             nodes.norm(f"{at}_norm1", rows, wide)
-            for each in "qkv":
-                nodes.linear(f"{at}_{each}1", rows, wide, wide)
+            for projection in "qkv":
+                nodes.linear(f"{at}_{projection}1", rows, wide, wide)
             nodes.attention(f"{at}_attention1", inputs, heads, head, pixels, pixels)
             nodes.linear(f"{at}_o1", rows, wide, wide)
             nodes.pointwise(f"{at}_add1", "add", rows * wide, 2)
             nodes.norm(f"{at}_norm2", rows, wide)
             nodes.linear(f"{at}_q2", rows, wide, wide)
-            for each in "kv":
-                nodes.linear(f"{at}_{each}2", words, wide, unet.text_width)
+            for projection in "kv":
+                nodes.linear(f"{at}_{projection}2", words, wide, unet.text_width)
             nodes.attention(f"{at}_attention2", inputs, heads, head, pixels, unet.text_tokens)
             nodes.linear(f"{at}_o2", rows, wide, wide)
             nodes.pointwise(f"{at}_add2", "add", rows * wide, 2)
@@ -221,8 +221,8 @@ def unet_of(config: Mapping[str, Any], field: str = "model") -> DenoisingUNet:
     layers = _whole(config, "layers_per_block", 2, field, levels)
     heads = config.get("num_attention_heads")
     # diffusers takes attention_head_dim for the number of heads where that is not stated
-    stated = config if heads is None else {"attention_head_dim": heads}
-    heads = _whole(stated, "attention_head_dim", 8, field, levels)
+    heads_config = config if heads is None else {"attention_head_dim": heads}
+    heads = _whole(heads_config, "attention_head_dim", 8, field, levels)
     depths = _whole(config, "transformer_layers_per_block", 1, field, levels)
     down = _attends(config, "down_block_types", _USUAL_DOWN, _DOWN, field, levels)
     up = _attends(config, "up_block_types", _USUAL_UP, _UP, field, levels)
@@ -284,14 +284,16 @@ def _attends(
     levels: int,
 ) -> tuple[bool, ...]:
     """Whether each level has transformers."""
-    stated = config.get(name, list(usual))
+    block_types = config.get(name, list(usual))
     good = (
-        isinstance(stated, list) and len(stated) == levels and set(map(str, stated)) <= set(kinds)
+        isinstance(block_types, list)
+        and len(block_types) == levels
+        and set(map(str, block_types)) <= set(kinds)
     )
     if not good:
         raise unmodelled(
-            f"expected {levels} of {', '.join(kinds)}, found {stated!r:.80}",
+            f"expected {levels} of {', '.join(kinds)}, found {block_types!r:.80}",
             f"{field}.{name}",
             "as unet/config.json has them",
         )
-    return tuple(kinds[str(each)] for each in stated)
+    return tuple(kinds[str(block_type)] for block_type in block_types)

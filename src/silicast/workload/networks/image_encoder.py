@@ -140,10 +140,10 @@ def encoder_of(model: str) -> ImageEncoder:
     """
     entry = _encoders().get(normalise(model))
     if entry is None:
-        known = sorted(name for name, _ in _encoders().values())
+        known_names = sorted(name for name, _ in _encoders().values())
         raise unmodelled(
             f"the image encoder of {model} is not known",
             "model",
-            f"known: {', '.join(known)}; or a stage of a stated duration_ms",
+            f"known: {', '.join(known_names)}; or a stage of a stated duration_ms",
         )
     return entry[1]

@@ -61,8 +61,8 @@ class NetworkNodes:
         """
         size = batch * -(-tokens // gpus) * heads * width * self._bytes
         if gpus > 1:
-            for each in ("queries", "keys", "values"):
-                self._add(f"{name}_{each}", "all_to_all", 1, bytes=size, gpus=gpus)
+            for operand in ("queries", "keys", "values"):
+                self._add(f"{name}_{operand}", "all_to_all", 1, bytes=size, gpus=gpus)
         self.attention(name, batch, heads // gpus, width, tokens, tokens)
         if gpus > 1:
             self._add(f"{name}_results", "all_to_all", 1, bytes=size, gpus=gpus)
@@ -172,8 +172,8 @@ def class_in(config: Mapping[str, Any]) -> str:
     >>> class_in({"architectures": ["WhisperModel"]}), class_in({"_class_name": "X"}), class_in({})
     ('WhisperModel', 'X', '')
     """
-    stated = config.get("architectures") or [config.get("_class_name", "")]
-    return str(stated[0]) if isinstance(stated, list) and stated else ""
+    classes = config.get("architectures") or [config.get("_class_name", "")]
+    return str(classes[0]) if isinstance(classes, list) and classes else ""
 
 
 def size_in(config: Mapping[str, Any], name: str, usual: int, field: str) -> int:

@@ -88,8 +88,8 @@ class VideoTransformer:
         blocks = [nodes.block("embedding")]
         nodes.norm("norm1", rows, wide)
         nodes.modulated("scale1", rows * wide, residual=False, fused=fused)
-        for each in "qkv":
-            nodes.linear(f"{each}1", rows, wide, wide)
+        for projection in "qkv":
+            nodes.linear(f"{projection}1", rows, wide, wide)
         nodes.norm("qk_norm1", 2 * rows, wide, "rmsnorm")
         nodes.rope("rope", rows, self.heads, self.head)
         nodes.spread_attention("attention1", inputs, self.heads, self.head, tokens, gpus)
@@ -98,8 +98,8 @@ class VideoTransformer:
         nodes.norm("norm2", rows, wide)
         nodes.linear("q2", rows, wide, wide)
         nodes.norm("q_norm2", rows, wide, "rmsnorm")
-        for each in "kv":
-            nodes.linear(f"{each}2", words, wide, wide)
+        for projection in "kv":
+            nodes.linear(f"{projection}2", words, wide, wide)
         nodes.norm("k_norm2", words, wide, "rmsnorm")
         of_rank = rows // inputs
         nodes.attention("attention2", inputs, self.heads, self.head, of_rank, self.text_tokens)
@@ -132,7 +132,7 @@ def wan_of(config: Mapping[str, Any], field: str = "model") -> VideoTransformer:
         return size_in(config, name, usual, field)
 
     patch = config.get("patch_size", [1, 2, 2])
-    whole = isinstance(patch, list) and all(type(each) is int and 0 < each <= 64 for each in patch)
+    whole = isinstance(patch, list) and all(type(side) is int and 0 < side <= 64 for side in patch)
     if not whole or len(patch) != 3:
         raise SilicastError(
             f"expected three whole numbers, found {patch!r:.40}",

@@ -63,8 +63,8 @@ def attention(  # the sizes of one call
         return _plain_attention(*sizes_of_scores, dtype, backward=backward, mask_bytes=mask_bytes)
     variant = Variant(dtype, flags=(("causal", causal),))
     if q_len == 1 and not backward:
-        one = Variant(dtype)  # the mask of a single query hides nothing
-        return Op.make("attention_decode", one, batch=batch, kv_len=kv_len - 1, **sizes)
+        unmasked = Variant(dtype)  # the mask of a single query hides nothing
+        return Op.make("attention_decode", unmasked, batch=batch, kv_len=kv_len - 1, **sizes)
     if backward and batch * heads % 2 == 0:
         part = "batch" if batch % 2 == 0 else "heads"
         batch = batch * GRADIENT_PASSES // 2 if part == "batch" else batch
@@ -138,10 +138,10 @@ def _library_attention(call: OperatorCall) -> Op:
 @lowers("onnx: Attention", "com.microsoft: MultiHeadAttention GroupQueryAttention")
 def _heads_attention(call: OperatorCall) -> Op:
     """Queries, keys and values with heads as an axis, or beside each other in the last one."""
-    given = call.kwargs
+    options = call.kwargs
     q, k, v = (*call.args, None, None)[:3]
-    heads = int(given.get("q_num_heads", given.get("num_heads", 0)))
-    groups = int(given.get("kv_num_heads", 0)) or heads
+    heads = int(options.get("q_num_heads", options.get("num_heads", 0)))
+    groups = int(options.get("kv_num_heads", 0)) or heads
     if len(q.shape) == 4:  # (batch, heads, tokens, width)
         batch, heads, q_len, width = q.shape
         groups, kv_len, of_values = k.shape[1], k.shape[2], v.shape[3]
@@ -149,7 +149,7 @@ def _heads_attention(call: OperatorCall) -> Op:
         batch, q_len = q.shape[:2]
         width = (call.out if len(call.out.shape) == 3 else q).shape[-1] // heads
         kv_len, of_values = (k.shape[1] if k is not None and len(k.shape) == 3 else q_len), width
-    causal = bool(given.get("is_causal", given.get("unidirectional", 0)))
+    causal = bool(options.get("is_causal", options.get("unidirectional", 0)))
     causal = causal or call.name.endswith("GroupQueryAttention")
     return attention(
         batch,

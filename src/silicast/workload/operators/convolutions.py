@@ -106,9 +106,9 @@ def _sizes(
         taps, stride, padding = taps[1:], stride[1:], padding[1:]
     if len(taps) == 1:
         taps, stride, padding = [1, *taps], [1, *stride], [0, *padding]
-    given, shown = (1, 1, *images[2:])[-2:], (1, 1, *results[2:])[-2:]
+    input_size, output_size = (1, 1, *images[2:])[-2:], (1, 1, *results[2:])[-2:]
     table = {"batch": batch, "in_channels": channels, "out_channels": results[1]}
-    sides = zip("hw", given, shown, taps, stride, padding, strict=True)
+    sides = zip("hw", input_size, output_size, taps, stride, padding, strict=True)
     for side, whole, count, r, s, p in sides:
         size, around = _side(whole, count, r, s, p)
         table["height" if side == "h" else "width"] = size
@@ -150,12 +150,12 @@ def _convolution(call: OperatorCall) -> Iterable[LaunchedKernel]:
 
 def _in_layout(op: Op, *images: TensorValue) -> Op:
     """Marked where images have their channels beside each other in memory."""
-    remaining = op.family == "conv2d" and any(value.channels_last for value in images)
-    return with_channels_last(op) if remaining else op
+    is_channels_last = op.family == "conv2d" and any(value.channels_last for value in images)
+    return with_channels_last(op) if is_channels_last else op
 
 
-def _window(remaining: tuple[Any, ...]) -> Window:
-    stride, padding, dilation, transposed, _, groups = remaining[:6]
+def _window(arguments: tuple[Any, ...]) -> Window:
+    stride, padding, dilation, transposed, _, groups = arguments[:6]
     return Window(tuple(stride), tuple(padding), tuple(dilation), groups, transposed)
 
 
@@ -178,12 +178,12 @@ def _convolution_backward(call: OperatorCall) -> Iterable[LaunchedKernel]:
 def _conv(call: OperatorCall) -> Op:
     """A bias is part of the kernel, as runtimes fuse it."""
     images, filters = call.args[0], call.args[3 if "QLinear" in call.name else 1]
-    axes, given = len(images.shape) - 2, call.kwargs
+    axes, options = len(images.shape) - 2, call.kwargs
     window = Window(
-        tuple(given.get("strides", (1,) * axes)),
-        tuple(given.get("pads", (0,) * axes))[:axes],
-        tuple(given.get("dilations", (1,) * axes)),
-        int(given.get("group", 1)),
+        tuple(options.get("strides", (1,) * axes)),
+        tuple(options.get("pads", (0,) * axes))[:axes],
+        tuple(options.get("dilations", (1,) * axes)),
+        int(options.get("group", 1)),
         call.name.endswith("Transpose"),
     )
     quantized = call.name in ("onnx.ConvInteger", "onnx.QLinearConv")

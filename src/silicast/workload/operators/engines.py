@@ -21,9 +21,9 @@ def _own(call: OperatorCall, op: Op, **flags: bool) -> Op:
     """The op as the engine's own kernel."""
     if op.family == "data_movement":
         return op
-    library, current = LIBRARIES[call.name.partition(".")[0]], tuple(sorted(flags.items()))
+    library, new_flags = LIBRARIES[call.name.partition(".")[0]], tuple(sorted(flags.items()))
     return replace(
-        op, variant=replace(op.variant, library=library, flags=op.variant.flags + current)
+        op, variant=replace(op.variant, library=library, flags=op.variant.flags + new_flags)
     )
 
 

@@ -69,8 +69,8 @@ def _of(name: str, call: OperatorCall) -> Loops:
     if name.startswith(("max_pool", "avg_pool")) and "backward" not in name:
         size = call.arg(1, "kernel_size", (2, 2))
         taps = 1
-        for each in size if isinstance(size, tuple | list) else (size, size):
-            taps *= int(each)
+        for side in size if isinstance(size, tuple | list) else (size, size):
+            taps *= int(side)
         if taps > MOST_TAPS:
             return ""
     if "batch_norm" in name and "backward" not in name:

@@ -138,10 +138,10 @@ def _einsum(call: OperatorCall) -> Op:
         return movement(call.read_bytes, call.written_bytes, unmodelled=True)
     sizes = dict(zip(terms[0], call.args[0].shape, strict=True))
     sizes |= dict(zip(terms[1], call.args[1].shape, strict=True))
-    first, second, remaining = (set(x) for x in (*terms, right))
+    first, second, output = (set(x) for x in (*terms, right))
 
     def size(letters: set[str]) -> int:
         return math.prod(sizes[x] for x in letters)
 
-    batch, k = size(first & second & remaining), size((first & second) - remaining)
+    batch, k = size(first & second & output), size((first & second) - output)
     return product(size(first - second), size(second - first), k, batch, call.args[0].dtype)

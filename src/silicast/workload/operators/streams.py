@@ -178,19 +178,19 @@ lowers("onnx: RotaryEmbedding", "com.microsoft: RotaryEmbedding")(
 )
 def _scattered(call: OperatorCall) -> Iterable[LaunchedKernel]:
     """Out of place the target is copied first; then each source is read, added and written."""
-    target, *remaining = call.inputs
+    target, *operands = call.inputs
     if not call.name.split(".")[1].endswith("_"):
         yield LaunchedKernel(pointwise("copy", (target,), call.out), "copy")
-    named = sum(value.nbytes for value in remaining)
-    sources = max((v.nbytes for v in remaining if v.dtype == target.dtype), default=target.nbytes)
+    named = sum(value.nbytes for value in operands)
+    sources = max((v.nbytes for v in operands if v.dtype == target.dtype), default=target.nbytes)
     yield LaunchedKernel(movement(named + sources, sources, sources // 4))
 
 
 @lowers("onnx: ScatterND ScatterElements TensorScatter")
 def _scattered_slices(call: OperatorCall) -> Iterable[LaunchedKernel]:
-    target, remaining = call.inputs[0], sum(value.nbytes for value in call.inputs[1:])
+    target, operand_bytes = call.inputs[0], sum(value.nbytes for value in call.inputs[1:])
     yield LaunchedKernel(pointwise("copy", (target,), call.out), "copy")
-    yield LaunchedKernel(movement(remaining, min(remaining, target.nbytes)))
+    yield LaunchedKernel(movement(operand_bytes, min(operand_bytes, target.nbytes)))
 
 
 @lowers(
@@ -217,10 +217,12 @@ def _reduced(call: OperatorCall) -> Op:
 @lowers("aten: mse_loss smooth_l1_loss huber_loss soft_margin_loss")
 def _loss(call: OperatorCall) -> Iterable[LaunchedKernel]:
     """A loss an element, then its mean."""
-    each = max(call.inputs, key=lambda value: value.elements)
-    yield LaunchedKernel(movement(call.read_bytes, each.nbytes, 4 * each.elements))
-    if call.out.elements < each.elements:
-        yield LaunchedKernel(movement(each.nbytes, call.written_bytes, each.elements), "mean", ())
+    logits = max(call.inputs, key=lambda value: value.elements)
+    yield LaunchedKernel(movement(call.read_bytes, logits.nbytes, 4 * logits.elements))
+    if call.out.elements < logits.elements:
+        yield LaunchedKernel(
+            movement(logits.nbytes, call.written_bytes, logits.elements), "mean", ()
+        )
 
 
 @lowers("aten: bucketize searchsorted")

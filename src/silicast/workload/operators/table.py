@@ -115,7 +115,7 @@ def full_names(names: Iterable[str]) -> Iterator[str]:
     """
     for text in names:
         namespace, several, remainder = text.partition(": ")
-        yield from (f"{namespace}.{each}" for each in remainder.split()) if several else (text,)
+        yield from (f"{namespace}.{name}" for name in remainder.split()) if several else (text,)
 
 
 def kernels_of(call: OperatorCall) -> tuple[LaunchedKernel, ...]:
@@ -126,8 +126,8 @@ def kernels_of(call: OperatorCall) -> tuple[LaunchedKernel, ...]:
     """
     lower = _found(call.name)
     if lower is not None:
-        result = lower(call)
-        kernels = (LaunchedKernel(result),) if isinstance(result, Op) else tuple(result)
+        lowered = lower(call)
+        kernels = (LaunchedKernel(lowered),) if isinstance(lowered, Op) else tuple(lowered)
         return kernels or (LaunchedKernel(movement(call.read_bytes, call.written_bytes)),)
     if "pointwise" in call.tags and len(call.outputs) == 1:
         return (LaunchedKernel(pointwise("add", call.inputs, call.out)),)

@@ -59,7 +59,7 @@ class FBNet(ArchitectureSpace):
         return (int(word) + 1) % len(self.options)
 
     def text(self, choices: Sequence[int]) -> str:
-        return " ".join(str((each - 1) % len(self.options)) for each in choices)
+        return " ".join(str((choice - 1) % len(self.options)) for choice in choices)
 
     def views(self, choices: I64) -> tuple[I64, ...]:
         return (choices,)

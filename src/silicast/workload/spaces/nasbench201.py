@@ -56,14 +56,15 @@ class NasBench201(ArchitectureSpace):
                 raise self.error(f"expected one of {', '.join(self.options)}", option)
             if int(source) != start:
                 raise self.error(f"an edge to node {end} starts at node {start}", text)
-        result = tuple(self.options.index(option) for option, _ in edges)
-        if self.text(result) != text.strip():
+        indices = tuple(self.options.index(option) for option, _ in edges)
+        if self.text(indices) != text.strip():
             raise self.error("expected |op~0|+|op~0|op~1|+|op~0|op~1|op~2|", text)
-        return result
+        return indices
 
     def text(self, choices: Sequence[int]) -> str:
         words = [
-            f"{self.options[each]}~{start}" for each, (start, _) in zip(choices, EDGES, strict=True)
+            f"{self.options[choice]}~{start}"
+            for choice, (start, _) in zip(choices, EDGES, strict=True)
         ]
         return f"|{words[0]}|+|{words[1]}|{words[2]}|+|{words[3]}|{words[4]}|{words[5]}|"
 
@@ -84,8 +85,8 @@ class NasBench201(ArchitectureSpace):
         return total
 
     def graph(self, choices: Sequence[int], batch: int = 1) -> Graph:
-        current = np.array([choices], dtype=np.int64)
-        edges = [int(each) for each in (current * alive(current))[0]]
+        row = np.array([choices], dtype=np.int64)
+        edges = [int(edge) for edge in (row * alive(row))[0]]
         net, size = ImageNetwork(batch), SIDE
         last = net.convolution((), (3, WIDTHS[0]), size, 3)
         for stage, width in enumerate(WIDTHS):

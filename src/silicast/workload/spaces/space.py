@@ -214,8 +214,8 @@ def architecture(name: str) -> tuple[ArchitectureSpace, tuple[int, ...]]:
         SilicastError: the text is no architecture of its space.
     """
     space, _, text = name.partition(":")
-    known = space_named(space)
-    return known, known.choices(text)
+    search_space = space_named(space)
+    return search_space, search_space.choices(text)
 
 
 WORD = 4
@@ -294,15 +294,15 @@ class ImageNetwork:
     ) -> str:
         name = f"{kind}_{len(self.nodes)}"
         size = WORD if weights else 0
-        for each in weights:
-            size *= each
+        for factor in weights:
+            size *= factor
         self._weights += size
         sources = (inputs,) if isinstance(inputs, str) else inputs
         self.nodes.append(
             Node(
                 name,
                 op,
-                tuple(each for each in sources if each),
+                tuple(source for source in sources if source),
                 output_bytes=WORD * self.batch * results,
                 parameter_bytes=size,
             )

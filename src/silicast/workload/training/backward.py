@@ -63,8 +63,8 @@ def backward_graph(graph: Graph, training: Training = Training()) -> Graph:
     """
     forward = [block for block in graph.blocks if block.direction == "forward"]
     blocks = [_reversed(block, training) for block in reversed(forward)]
-    remaining = tuple(block for block in blocks if block.nodes)
-    return replace(graph, blocks=remaining, phase="training", boundary=graph.boundary)
+    nonempty = tuple(block for block in blocks if block.nodes)
+    return replace(graph, blocks=nonempty, phase="training", boundary=graph.boundary)
 
 
 def _reversed(block: Block, training: Training) -> Block:

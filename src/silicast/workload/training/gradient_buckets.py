@@ -95,7 +95,7 @@ def _alike(block: Block, full: dict[int, int], alone: set[int]) -> Iterator[tupl
     groups: list[tuple[tuple[int, int], list[int]]] = []
     for repeat, count in full.items():
         key = (count, repeat if repeat in alone else -1)
-        same = next((item for known, item in groups if known == key), None)
+        same = next((item for group_key, item in groups if group_key == key), None)
         if same is None or not (block.layers or groups[-1][0] == key):
             groups.append((key, [repeat]))
         elif block.layers:  # their numbers say when they run

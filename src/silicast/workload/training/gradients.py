@@ -49,8 +49,8 @@ def words(node: Node) -> frozenset[str]:
     ['aten', 'self', 'where']
     """
     name = node.source or node.name.rpartition(".")[2]
-    result = re.split(r"[^a-z]+", name.lower())
-    return frozenset("max" if word == "maximum" else word for word in result if word)
+    parts = re.split(r"[^a-z]+", name.lower())
+    return frozenset("max" if word == "maximum" else word for word in parts if word)
 
 
 def gradients(node: Node) -> Gradients:
@@ -136,8 +136,8 @@ def _norm(node: Node) -> Gradients:
     """Of the input: three tensors; of weight and bias: gradient and input once more."""
     op = node.op
     if op.variant.dtype != "fp32":  # kernels of 16 bits were measured as one call
-        remaining = tuple((n, v) for n, v in op.dims if n != "residual")
-        return [("input", replace(op, family="norm_backward", dims=remaining))]
+        dims = tuple((n, v) for n, v in op.dims if n != "residual")
+        return [("input", replace(op, family="norm_backward", dims=dims))]
     plain = replace(op, dims=tuple((n, 0 if n == "residual" else v) for n, v in op.dims))
     tokens, hidden = op.dim("tokens"), op.dim("hidden")
     if isinstance(tokens, int) and isinstance(hidden, int):
@@ -171,12 +171,12 @@ def _latent_attention(node: Node) -> Gradients:
     """Likewise of keys that were made out of the latent: all heads have their own, wider than
     values.
     """
-    remaining = {name: size for name, size in node.op.dims if name in ("q_len", "kv_len")}
+    lengths = {name: size for name, size in node.op.dims if name in ("q_len", "kv_len")}
     heads, nope, rope, value = _sizes(
         node.op, "num_heads", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"
     )
     widths = {"num_heads": heads, "num_kv_heads": heads, "head_dim": nope + rope}
-    dims: dict[str, Dim] = {**remaining, **widths, "value_dim": value}
+    dims: dict[str, Dim] = {**lengths, **widths, "value_dim": value}
     dims_of = tuple(sorted(dims.items()))
     return [("input", replace(node.op, family="attention_backward", dims=dims_of))]
 
@@ -242,15 +242,15 @@ def _kind(op: Op, kind: str) -> Variant:
 
 def _sizes(op: Op, *names: str) -> tuple[int, ...]:
     """Sizes of an op that has no symbols."""
-    items = [op.dim(name) for name in names]
-    for name, size in zip(names, items, strict=True):
+    sizes = [op.dim(name) for name in names]
+    for name, size in zip(names, sizes, strict=True):
         if not isinstance(size, int):
             raise SilicastError(
                 f"the backward pass of {op.family} needs a number for {name}, found {size!r}",
                 field=name,
                 hint="bind the batch's symbols first",
             )
-    return tuple(size for size in items if isinstance(size, int))
+    return tuple(size for size in sizes if isinstance(size, int))
 
 
 def _pass(op: Op, kind: str, inputs: int) -> Op:

@@ -84,11 +84,11 @@ def recomputed_parts(recompute: Recompute) -> frozenset[Part]:
             f"{recompute[:60]!r} names a module twice", field="recompute", hint="name it once"
         )
     if policy != "selective" or any(name not in MODULES for name in names):
-        known = ", ".join(MODULES)
+        modules = ", ".join(MODULES)
         raise unknown_name(
             f"unknown recomputation {recompute[:60]!r}",
             "recompute",
-            f"none, selective, full, or selective: and modules joined by +, of {known}",
+            f"none, selective, full, or selective: and modules joined by +, of {modules}",
         )
     return frozenset(part for name in names for part in MODULES[name])
 
@@ -109,7 +109,7 @@ def module_policies(*, latent: bool, experts: bool) -> tuple[Recompute, ...]:
         small = ["mla_up_proj", "moe_act", "layernorm"][not latent :]
         names = [small[: count + 1] for count in range(len(small))]
         names += [["moe"], [*(name for name in small if name != "moe_act"), "moe"]]
-    return tuple(f"selective:{'+'.join(each)}" for each in names)
+    return tuple(f"selective:{'+'.join(modules)}" for modules in names)
 
 
 def run_again(block: Block, recompute: Recompute) -> Iterator[Node]:

@@ -45,15 +45,15 @@ def on_prompt(nodes: Iterator[Node]) -> tuple[Node, ...]:
 
 def on_step(nodes: Iterator[Node]) -> tuple[Node, ...]:
     """Nodes of a decoder behind an encoder: one token a sequence; its own prefill is left out."""
-    remaining: list[Node] = []
+    step_nodes: list[Node] = []
     gone: set[str] = set()
     for node in nodes:
         if {PREFILL_Q, PREFILL_KV} & {dim for _, dim in node.op.dims if isinstance(dim, str)}:
             gone.add(node.name)
             continue
         inputs = tuple(name for name in node.inputs if name not in gone)
-        remaining.append(_renamed(replace(node, inputs=inputs), _ON_STEP))
-    return tuple(remaining)
+        step_nodes.append(_renamed(replace(node, inputs=inputs), _ON_STEP))
+    return tuple(step_nodes)
 
 
 def _renamed(node: Node, names: Mapping[str, str]) -> Node:

@@ -213,16 +213,16 @@ def _check_dense(model: ModelConfig, ranks: int) -> None:
 
 def _sizes(model: ModelConfig) -> str:
     """The sizes that tp must divide, in words."""
-    items: list[str] = []
+    parts: list[str] = []
     for kind in model.kinds:
         if kind.mixer:
-            items += [f"{kind.heads} heads", f"{kind.kv_heads} key-value heads"]
+            parts += [f"{kind.heads} heads", f"{kind.kv_heads} key-value heads"]
         if kind.feed == "mlp":
-            items.append(f"an MLP of width {kind.intermediate}")
+            parts.append(f"an MLP of width {kind.intermediate}")
     if model.moe and model.moe.shared_intermediate:
-        items.append(f"shared experts of width {model.moe.shared_intermediate}")
-    items = list(dict.fromkeys(items))
-    return f"{', '.join(items[:-1])} and {items[-1]}" if len(items) > 1 else items[0]
+        parts.append(f"shared experts of width {model.moe.shared_intermediate}")
+    parts = list(dict.fromkeys(parts))
+    return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
 
 
 def _check_experts(model: ModelConfig, plan: Plan) -> None:
