@@ -285,7 +285,7 @@ def shape_features(
 
 
 def row_rest(work: AttentionSequences, heads: I64, groups: I64) -> F64:
-    """What the rows of a sequence and group leave over of whole tiles, a mean, shape (ops,)."""
+    """Rows of a sequence and group beyond whole tiles, as a mean share of a tile, shape (ops,)."""
     group = work.spread(heads // xp.maximum(groups, 1))
     remainder = xp.float64(work.q * group % ROWS)
     if work.offsets is None:

@@ -72,8 +72,8 @@ def clock_share(
     longer: Longer = in_proportion,
     used: Used = unlimited,
 ) -> F64:
-    """The clock that is held over work for ever, over that which its draw is of; shape (n,). Below
-    a tenth no board is slowed.
+    """The clock that a board holds in endless work, as a share of the clock at which the draw was
+    taken, shape (n,); no board is slowed to less than a tenth.
 
     Args:
         core_w, memory_w: what it draws at that clock, as of :class:`~.power.Draw`.

@@ -151,7 +151,7 @@ class Unseen:
         return by_factor
 
     def independent_log_sd(self, family_log_sd: F64, bound_s: F64, estimate_s: F64) -> F64:
-        """Of each row, shape (n,); the family's own where its architecture was measured."""
+        """Log sd of each row's own error, shape (n,); the family's where the board was measured."""
         if self.log_sd == 0.0:
             return family_log_sd if self.widening == 1.0 else family_log_sd * self.widening
         near = xp.where(estimate_s > 0.0, bound_s / xp.maximum(estimate_s, 1e-30), 1.0)

@@ -393,8 +393,8 @@ def _features(
 
 
 def _independent_log_sd(setting: GemmSetting, time: F64, batch: F64) -> F64:
-    """Of each row; batches may be less certain, and a call from the host adds the host's own
-    spread, by its share of the time.
+    """Log sd of each row's own error, shape (rows,); batches may be less certain, and a call from
+    the host adds the host's own spread, by its share of the time.
     """
     c = setting.constants
     log_sd: F64 = xp.full_like(time, c["independent_log_sd"])

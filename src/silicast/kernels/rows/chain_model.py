@@ -383,7 +383,7 @@ class _Walk:
         self._touched = touched
 
     def seconds(self, row_pass: Pass) -> F64:
-        """Of one pass, as often as it runs."""
+        """Seconds of one pass times how often it runs, shape (rows,)."""
         if row_pass.product:
             self._remember(row_pass)
             once = self._products.seconds(row_pass.product)

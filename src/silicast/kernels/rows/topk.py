@@ -119,7 +119,7 @@ class TopK(Implementation, CountsRows):
 
 
 def _bytes(batch: OpBatch) -> tuple[AttentionSequences, I64]:
-    """Sequences, and bytes of one of each."""
+    """The sequences, and the bytes of one of each: scores it reads, indices it writes."""
     work = AttentionSequences.from_batch(batch, decode=batch.variant.flag("decode"))
     ratio = work.spread(column(batch, "ratio", 1) * column(batch, "pool", 1))
     scores = seen(work.q, work.kv, ratio)
