@@ -68,17 +68,17 @@ class Capacity:
         count, chosen = moe.held, tokens * moe.topk
         most = math.ceil(factor * chosen / count)
         loads = _of_experts(routing, tokens, count, moe.topk)
-        remaining = np.minimum(loads, most)
-        dropped = max(1.0 - float(remaining.sum()) / float(loads.sum()), 0.0)
+        served = np.minimum(loads, most)
+        dropped = max(1.0 - float(served.sum()) / float(loads.sum()), 0.0)
         if padded:
             return Capacity(most, dropped, most * count / chosen, "balanced")
-        if not (remaining < loads).any():
+        if not (served < loads).any():
             return Capacity(most, 0.0, 1.0, routing)
-        if remaining.max() - remaining.min() <= 1.0:
+        if served.max() - served.min() <= 1.0:
             return Capacity(most, dropped, 1.0 - dropped, "balanced")
         if not routing.startswith("histogram:"):
-            remaining = _dealt(remaining, ep)
-        return Capacity(most, dropped, 1.0 - dropped, histogram_name(remaining.tolist()))
+            served = _dealt(served, ep)
+        return Capacity(most, dropped, 1.0 - dropped, histogram_name(served.tolist()))
 
     def tokens(self, count: int) -> int:
         """Tokens with as many rows as ``count`` of them have under the limit."""
