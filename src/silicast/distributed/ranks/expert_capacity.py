@@ -37,8 +37,8 @@ class Capacity:
         routing: how what is processed is spread over experts.
 
     >>> moe = MoE(experts=8, topk=2, intermediate=64)
-    >>> found = Capacity.from_routing(moe, "balanced", tokens=1024, ep=4, factor=0.5)
-    >>> found.tokens_each, found.dropped, found.rows
+    >>> capacity = Capacity.from_routing(moe, "balanced", tokens=1024, ep=4, factor=0.5)
+    >>> capacity.tokens_each, capacity.dropped, capacity.rows
     (128, 0.5, 0.5)
     >>> Capacity.from_routing(moe, "balanced", tokens=1024, ep=4, factor=1.25, padded=True).rows
     1.25
