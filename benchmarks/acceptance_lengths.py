@@ -32,12 +32,12 @@ def main() -> None:
         drafts = int(row["num_spec_tokens"])
         lengths.setdefault(key, {})[drafts] = float(row["acceptance_length"])
     errors: dict[str, list[float]] = {"geometric": [], "by_position": []}
-    for known in lengths.values():
-        if not {1, 2} <= set(known):
+    for by_drafts in lengths.values():
+        if not {1, 2} <= set(by_drafts):
             continue
-        first = known[1] - 1.0
-        second = (known[2] - known[1]) / first
-        for drafts, measured in known.items():
+        first = by_drafts[1] - 1.0
+        second = (by_drafts[2] - by_drafts[1]) / first
+        for drafts, measured in by_drafts.items():
             if drafts < 3:
                 continue
             falling = tuple(min(first * (second / first) ** at, 1.0) for at in range(drafts))

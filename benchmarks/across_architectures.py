@@ -44,8 +44,8 @@ def main() -> None:
                 with unmeasured(left_out, other):
                     tables.append(_table(shares_of(parts, ROWS, held=False), names))
         with unmeasured(left_out):
-            some = shares_of(by_architecture[left_out], ROWS, held=True)
-            columns, target = _table(some, names)
+            left_out_rows = shares_of(by_architecture[left_out], ROWS, held=True)
+            columns, target = _table(left_out_rows, names)
         trees = train(
             np.concatenate([x for x, _ in tables], axis=1),
             np.concatenate([y for _, y in tables]),

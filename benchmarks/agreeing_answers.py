@@ -118,13 +118,13 @@ def order_of_lengths(draw: Draw) -> Pair:
 def defaults_spelled_out(draw: Draw) -> Pair:
     """What is left out, and the same stated."""
     table = _batch(draw, ("Llama-3.1-8B", "Qwen3-8B"))
-    stated = {
+    defaults = {
         "engine": "vllm",
         "parallel": {"tp": 1, "pp": 1, "ep": 1},
         "precision": {"recipe": "bf16"},
         "tier": "auto",
     }
-    return _numbers(silicast.predict(table)), _numbers(_with(table, **stated))
+    return _numbers(silicast.predict(table)), _numbers(_with(table, **defaults))
 
 
 def compared_and_alone(draw: Draw) -> Pair:
@@ -181,10 +181,10 @@ def below_the_knee(draw: Draw) -> Pair:
 def twice_the_replicas(draw: Draw) -> Pair:
     """Requests with equal gaps on one replica, and twice as many on two."""
     rate, seed = draw.uniform(1.0, 8.0), draw.randrange(1 << 30)
-    one = _served(Draw(seed), rate, "constant")
-    two = _served(Draw(seed), 2.0 * rate, "constant", pools={"all": {"count": 2}})
+    single = _served(Draw(seed), rate, "constant")
+    double = _served(Draw(seed), 2.0 * rate, "constant", pools={"all": {"count": 2}})
     names = ("tpot_mean_ms", "e2e_mean_ms", "output_tokens_per_s_per_gpu")
-    pair = [_estimates(silicast.predict(each), *names) for each in (one, two)]
+    pair = [_estimates(silicast.predict(each), *names) for each in (single, double)]
     return pair[0], pair[1]
 
 
@@ -232,9 +232,11 @@ def step_of_passes(draw: Draw) -> Pair:
     common = {"model": model, "device": board, "engine": "torch-eager"}
     work = {"seq_len": seq, "global_batch": 4, "micro_batch": 2, "recompute": "none"}
     step = silicast.predict(task="training", workload=work, **common)
-    one = {"mode": "training", "batch": 2, "seq_len": seq}
-    plain = silicast.predict(task="graph", workload=one, **common)
-    updated = silicast.predict(task="graph", workload={**one, "optimizer": "adamw"}, **common)
+    work_of_step = {"mode": "training", "batch": 2, "seq_len": seq}
+    plain = silicast.predict(task="graph", workload=work_of_step, **common)
+    updated = silicast.predict(
+        task="graph", workload={**work_of_step, "optimizer": "adamw"}, **common
+    )
     both = plain["e2e_ms"].estimate + updated["e2e_ms"].estimate
     return {"step_ms": step["step_time_s"].estimate * 1e3}, {"step_ms": both}
 
@@ -299,8 +301,8 @@ def node_and_pinned(draw: Draw) -> Pair:
 def known_deployment(draw: Draw) -> Pair:
     """A batch of a deployment that is compiled, and ``infer``."""
     table = _batch(draw)
-    known = silicast.deployment(model=table["model"], device=table["device"])
-    batch = known.batch(**table["workload"])
+    deployment = silicast.deployment(model=table["model"], device=table["device"])
+    batch = deployment.batch(**table["workload"])
     names = ("prefill_ms", "decode_step_ms", "total_ms", "memory_gb")
     answer = silicast.predict(table)
     return _estimates(answer, *names), {name: batch[name].estimate for name in names}
@@ -316,8 +318,8 @@ def fits_and_infer(draw: Draw) -> Pair:
     table = {"task": "inference", "device": board, "model": model, "engine": engine}
     answer = silicast.predict({**table, "precision": weights, "workload": work})
     memory = answer.why["memory_gb"]
-    one = {"memory": best["memory_gb"], "usable": best["usable_gb"]}
-    return one, {"memory": answer["memory_gb"].estimate, "usable": memory["usable"]}
+    of_fits = {"memory": best["memory_gb"], "usable": best["usable_gb"]}
+    return of_fits, {"memory": answer["memory_gb"].estimate, "usable": memory["usable"]}
 
 
 def recommended_and_served(draw: Draw) -> Pair:
@@ -350,8 +352,10 @@ def swept_and_served(draw: Draw) -> Pair:
 def plan_and_devices(draw: Draw) -> Pair:
     """Memory of all devices: the same weights over twice the tensor degree take half of each."""
     table = _batch(draw, ("Llama-3.1-8B", "Qwen3-8B"))
-    one, two = (_with(table, parallel={"tp": tp}).why["memory_gb"]["weights"] * tp for tp in (2, 4))
-    return {"weights": one}, {"weights": two}
+    with_two, with_four = (
+        _with(table, parallel={"tp": tp}).why["memory_gb"]["weights"] * tp for tp in (2, 4)
+    )
+    return {"weights": with_two}, {"weights": with_four}
 
 
 def kernel_in_a_graph(draw: Draw) -> Pair:
@@ -471,9 +475,11 @@ def capacity_everywhere(draw: Draw) -> Pair:
         "metrics"
     ]
     names = ("max_rate_per_s", "safe_rate_per_s", "ttft_p99_ms")
-    one, other = _estimates(wanted, *names), _estimates(python, *names)
+    wanted_values, python_values = _estimates(wanted, *names), _estimates(python, *names)
     cli = {f"cli.{name}": printed[name]["estimate"] for name in names}
-    return one | {f"cli.{name}": value for name, value in one.items()}, other | cli
+    return wanted_values | {
+        f"cli.{name}": value for name, value in wanted_values.items()
+    }, python_values | cli
 
 
 def clients_served(draw: Draw) -> Pair:
@@ -535,8 +541,8 @@ def encoder_in_a_graph(draw: Draw) -> Pair:
         "engine": "torch-eager",
     }
     batch, length = draw.choice((1, 4, 32)), draw.choice((128, 512))
-    one = {"batch": batch, "input_len": length, "output_len": 1}
-    answer = silicast.predict(task="inference", workload=one, **where)
+    work_of_batch = {"batch": batch, "input_len": length, "output_len": 1}
+    answer = silicast.predict(task="inference", workload=work_of_batch, **where)
     work = {"batch": batch, "seq_len": length}
     graph = silicast.predict(task="graph", workload=work, **where)
     wanted = {"ms": answer["total_ms"].estimate, "j": answer["energy_j"].estimate}
@@ -549,15 +555,15 @@ def swept_and_alone(draw: Draw) -> Pair:
     batches = sorted(draw.sample((1, 2, 4, 8, 16), 2))
     fields = {**table["workload"], "batch": batches}
     rows = silicast.sweep(model=table["model"], device=table["device"], **fields)
-    one: Numbers = {}
-    other: Numbers = {}
+    alone_values: Numbers = {}
+    swept_values: Numbers = {}
     for batch, row in zip(batches, rows.rows, strict=True):
         assert row.predicted is not None
         alone = _with(table, workload={**table["workload"], "batch": batch})
-        one |= {f"{batch}.{name}": value for name, value in _numbers(alone).items()}
+        alone_values |= {f"{batch}.{name}": value for name, value in _numbers(alone).items()}
         values = _numbers(row.predicted, *alone.metrics)
-        other |= {f"{batch}.{name}": value for name, value in values.items()}
-    return one, other
+        swept_values |= {f"{batch}.{name}": value for name, value in values.items()}
+    return alone_values, swept_values
 
 
 LAWS: tuple[Law, ...] = (
@@ -611,13 +617,13 @@ def _answered(law: Law, seed: int) -> Pair:
 
 def disagreements(law: Law, seed: int) -> dict[str, tuple[float, float]]:
     """Numbers of one pair that are further apart than the tolerance."""
-    one, other = _answered(law, seed)
-    assert one.keys() == other.keys()
-    assert one
+    values, others = _answered(law, seed)
+    assert values.keys() == others.keys()
+    assert values
     return {
-        name: (value, other[name])
-        for name, value in one.items()
-        if abs(value - other[name]) > TOLERANCE * max(abs(value), abs(other[name]))
+        name: (value, others[name])
+        for name, value in values.items()
+        if abs(value - others[name]) > TOLERANCE * max(abs(value), abs(others[name]))
     }
 
 

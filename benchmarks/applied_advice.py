@@ -104,12 +104,12 @@ def memory_remedy(draw: Draw) -> Iterator[Applied]:
     first = silicast.predict(**table, workload=work, parallel={"tp": degree})
     line = next((each for each in first.warnings if each.startswith("does not fit")), "")
     case = f"{table['model']} {work} on {table['device']}, tp {degree}"
-    if found := re.search(r"a batch of ([\d,]+)", line):
-        batch = int(found[1].replace(",", ""))
+    if stated := re.search(r"a batch of ([\d,]+)", line):
+        batch = int(stated[1].replace(",", ""))
         least = not excess(batch, degree) and excess(batch + 1, degree)
         yield f"{case}: it would fit with a batch of {batch}", least
-    if found := re.search(r"tp = (\d+)", line):
-        tp = int(found[1])
+    if stated := re.search(r"tp = (\d+)", line):
+        tp = int(stated[1])
         yield f"{case}: it would fit with tp = {tp}", not excess(work["batch"], tp)
 
 
@@ -200,16 +200,16 @@ def main(arguments: list[str]) -> int:
     begun, failed = time.process_time(), list[str]()
     kinds: dict[str, Tree] = {}
     for kind, share in KINDS:
-        items = applied(kind, max(options.count * share // 100, 1))
-        wrong = [sentence for sentence, helps in items if not helps]
+        sentences = applied(kind, max(options.count * share // 100, 1))
+        wrong = [sentence for sentence, helps in sentences if not helps]
         words = (kind.__doc__ or "").rstrip(".")
         kinds[kind.__name__] = {
             "what": words,
-            "applied": len(items),
-            "help": len(items) - len(wrong),
+            "applied": len(sentences),
+            "help": len(sentences) - len(wrong),
         }
         failed += wrong
-        print(kind.__name__, len(items), len(wrong), f"{time.process_time() - begun:.0f} CPU s")
+        print(kind.__name__, len(sentences), len(wrong), f"{time.process_time() - begun:.0f} CPU s")
     table = {"kinds": kinds, "do_not_help": failed}
     options.output.write_text(json.dumps(table, indent=1) + "\n")
     count = sum(each["applied"] for each in kinds.values())

@@ -34,12 +34,12 @@ Layer = tuple[str, tuple[str, ...]]
 
 def layers() -> list[Layer]:
     """Ten: products of m, n, k, and convolutions of c, m, p = q, r = s."""
-    found: list[Layer] = []
+    network: list[Layer] = []
     for (m, n, k), (c, filters, p, r) in zip(PRODUCTS, WINDOWS, strict=True):
-        found.append(("matmul", (f"m={m}", f"n={n}", f"k={k}")))
+        network.append(("matmul", (f"m={m}", f"n={n}", f"k={k}")))
         sizes = (f"c={c}", f"m={filters}", f"p={p}", f"q={p}", f"r={r}", f"s={r}")
-        found.append(("conv2d", sizes))
-    return found
+        network.append(("conv2d", sizes))
+    return network
 
 
 def row(chip: str, folder: Path, layer: Layer, objective: str) -> dict[str, Any]:
@@ -73,10 +73,10 @@ def write(rows: list[dict[str, Any]]) -> None:
 
 
 def main(most: int) -> None:
-    found = find_spec("zigzag")
-    if found is None or found.origin is None:
+    installed = find_spec("zigzag")
+    if installed is None or installed.origin is None:
         sys.exit("needs ZigZag: pip install zigzag-dse six")
-    folder = Path(found.origin).parent / "inputs" / "hardware"
+    folder = Path(installed.origin).parent / "inputs" / "hardware"
     rows: list[dict[str, Any]] = []
     work = [(layer, chip, o) for layer in layers() for chip in CHIPS for o in ("energy", "latency")]
     for layer, chip, objective in work[:most]:

@@ -106,19 +106,19 @@ class Symbol:
     def argmin(self, **_: Any) -> Symbol:
         return Symbol([GRAPH.add("argmin", *self.nodes)])
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *given: Any, out: Any = None) -> Symbol:
-        result = operation(UFUNCS[ufunc.__name__], *given)
+    def __array_ufunc__(self, ufunc: Any, method: str, *operands: Any, out: Any = None) -> Symbol:
+        result = operation(UFUNCS[ufunc.__name__], *operands)
         if out is not None:
             changed: Symbol = out[0]
             changed.nodes = result.nodes
             return changed
         return result
 
-    def __array_function__(self, function: Any, types: Any, given: Any, named: Any) -> Any:
+    def __array_function__(self, function: Any, types: Any, operands: Any, named: Any) -> Any:
         if function is np.where:
-            return operation("where", *given)
+            return operation("where", *operands)
         assert function is np.full_like
-        return operation("copy", given[1])
+        return operation("copy", operands[1])
 
 
 def operation(name: str, *operands: Any) -> Symbol:
@@ -197,8 +197,8 @@ def of_trees(trees: Node) -> list[Any]:
 
 
 def traced(symbolic: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
-    def chosen(*given: Any) -> Any:
-        return (symbolic if any(isinstance(x, Symbol) for x in given) else plain)(*given)
+    def chosen(*operands: Any) -> Any:
+        return (symbolic if any(isinstance(x, Symbol) for x in operands) else plain)(*operands)
 
     return chosen
 
@@ -213,18 +213,18 @@ def kernel_times(dtype: str, device: str) -> tuple[list[Symbol], correction.Corr
     read: list[correction.Correction] = []
 
     def held_share(analysis: Any, batch: Any, device: Any, seconds: Any, *_: Any) -> float:
-        current = power.board(device, batch.variant.dtype)
+        drawing = power.board(device, batch.variant.dtype)
         draw = power.drawn(analysis, batch.variant.dtype, device, seconds)
-        slowed.append(draw.core_w + draw.memory_w > current.limit_w - current.idle_w)
+        slowed.append(draw.core_w + draw.memory_w > drawing.limit_w - drawing.idle_w)
         return 1.0
 
     def placed(self: Any, kernels: Any) -> tuple[Any, Any, Any]:
         read.append(self)
         features = [node for x in self.columns.values(kernels) for node in nodes_of(x)]
         trees = GRAPH.add("trees", *features)
-        beyond, known, *sums = of_trees(trees)
+        beyond, is_known, *sums = of_trees(trees)
         scale = correction._PER_STEP  # noqa: SLF001
-        return sums, xp.maximum(1.0 - beyond * scale, 0.0), known
+        return sums, xp.maximum(1.0 - beyond * scale, 0.0), is_known
 
     whole = ("maximum", "minimum", "ceil", "floor", "sqrt")
     symbolic: dict[str, Any] = {name: partial(operation, UFUNCS[name]) for name in whole}
@@ -258,10 +258,14 @@ C_NAMES = {"max": "larger", "min": "smaller"}
 def source(outputs: Sequence[Symbol], trees: correction.Correction) -> str:
     """The C of all outputs, a row a call of ``one``."""
     lines = []
-    for number, (name, *given) in enumerate(GRAPH.nodes):
-        x = [f"v{node}" for node in given] if name not in ("const", "in", "of_trees") else given
+    for number, (name, *operands) in enumerate(GRAPH.nodes):
+        x = (
+            [f"v{node}" for node in operands]
+            if name not in ("const", "in", "of_trees")
+            else operands
+        )
         if name in ("const", "in"):
-            text = given[0]
+            text = operands[0]
         elif name in ("+", "-", "*", "/", ">", ">=", "<", "<="):
             text = f"{x[0]} {name} {x[1]}"
         elif name == "&":
@@ -286,7 +290,7 @@ def source(outputs: Sequence[Symbol], trees: correction.Correction) -> str:
             continue
         else:
             assert name == "of_trees"
-            text = f"t{given[0]}[{given[1]}]"
+            text = f"t{operands[0]}[{operands[1]}]"
         lines.append(f"const double v{number} = {text};")
     stores = [f"out[{i}] = v{nodes_of(value)[0]};" for i, value in enumerate(outputs)]
     body = "\n    ".join([*lines, *stores])
@@ -417,8 +421,8 @@ def main(out: str = "") -> None:
     result = np.empty((ROWS, len(outputs)))
 
     def rows(first: int, count: int) -> None:
-        given = [x[first:].ctypes.data for x in (*pointers, result)]
-        library.rows(ctypes.c_long(count), *map(ctypes.c_void_p, given))
+        addresses = [x[first:].ctypes.data for x in (*pointers, result)]
+        library.rows(ctypes.c_long(count), *map(ctypes.c_void_p, addresses))
 
     rows(0, 64)
     start = time.process_time()
@@ -429,17 +433,17 @@ def main(out: str = "") -> None:
         name: int((result[free, i] != np.asarray(getattr(times, name))[free]).sum())
         for i, name in enumerate(OUT)
     }
-    some = np.flatnonzero(free)[:1000].tolist()
-    given = [{name: int(x[i]) for name, x in zip("mnk", sizes, strict=True)} for i in some]
+    sampled = np.flatnonzero(free)[:1000].tolist()
+    samples = [{name: int(x[i]) for name, x in zip("mnk", sizes, strict=True)} for i in sampled]
     variant = Variant(dtype)
-    single = [OpBatch("gemm", variant, each, numbers=True) for each in given]  # type: ignore[arg-type]
+    single = [OpBatch("gemm", variant, each, numbers=True) for each in samples]  # type: ignore[arg-type]
     start = time.process_time()
     for one in single:
         correction.learned_times(model, one, board)
     one_python_us = (time.process_time() - start) / len(single) * 1e6
     address, one_row = library.rows, ctypes.c_long(1)
     columns = (*pointers, result)
-    at = [[ctypes.c_void_p(x[i:].ctypes.data) for x in columns] for i in some]
+    at = [[ctypes.c_void_p(x[i:].ctypes.data) for x in columns] for i in sampled]
     start = time.process_time()
     for place in at:
         address(one_row, *place)

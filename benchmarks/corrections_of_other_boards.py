@@ -54,7 +54,7 @@ class Products:
 def vidur(data: Path, board: str) -> Products:
     """Products of one MLP whose shape the table states, of ranks that share them."""
     rows = read_records(data / VIDUR, gpu=board)
-    found = list[tuple[int, int, int, float]]()
+    samples = list[tuple[int, int, int, float]]()
     for row in rows:
         tp, hidden, width = (
             row[name] for name in ("num_tensor_parallel_workers", "n_embd", "n_expanded_embd")
@@ -64,15 +64,15 @@ def vidur(data: Path, board: str) -> Products:
             "mlp_down_proj": (hidden, width // tp),
         }.get(row["op"])
         if sizes and not row["suspect"]:
-            found.append((row["num_tokens"], *sizes, row["median_ms"] * 1e3))
-    return Products(board, "", *np.array(found).T)
+            samples.append((row["num_tokens"], *sizes, row["median_ms"] * 1e3))
+    return Products(board, "", *np.array(samples).T)
 
 
 def layers(data: Path, board: str) -> Products:
     """Products of a model's layers."""
     rows = [row for row in read_records(data / LAYERS, hardware=board) if row["layer"] in SIZES]
-    found = [(row["tokens"], *SIZES[row["layer"]], row["time_us"]) for row in rows]
-    return Products("RTX 4090", "", *np.array(found).T)
+    samples = [(row["tokens"], *SIZES[row["layer"]], row["time_us"]) for row in rows]
+    return Products("RTX 4090", "", *np.array(samples).T)
 
 
 def off(products: Products) -> Iterator[tuple[str, dict[str, float]]]:

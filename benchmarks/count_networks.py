@@ -30,17 +30,17 @@ RESULT = Path(__file__).with_name("results") / "count_networks.json"
 FIELDS = ("gmacs", "mparams", "mvalues", "operators")
 
 
-def differences(stated: NpuNetwork, graph: NpuNetwork) -> dict[str, float]:
+def differences(catalog: NpuNetwork, graph: NpuNetwork) -> dict[str, float]:
     """What the catalog states beyond what was counted, in percent, by field."""
     return {
-        field: round(100.0 * (getattr(stated, field) / getattr(graph, field) - 1.0), 2)
+        field: round(100.0 * (getattr(catalog, field) / getattr(graph, field) - 1.0), 2)
         for field in FIELDS
     }
 
 
 def main(chosen: list[str]) -> int:
     table: dict[str, dict[str, Any]] = read_toml(TABLE)["models"]
-    known = {each.model: each for some in networks().values() for each in some}
+    by_model = {each.model: each for some in networks().values() for each in some}
     rows: dict[str, Any] = {}
     for model in chosen or table:
         entry = table[model]
@@ -51,13 +51,13 @@ def main(chosen: list[str]) -> int:
             rows[model] = {"package": entry["name"], "failed": str(error)[:200]}
             print(model, rows[model], flush=True)
             continue
-        off = differences(known[model], here)
+        off = differences(by_model[model], here)
         rows[model] = {
             "package": entry["name"],
             **{field: float(f"{getattr(here, field):.4g}") for field in FIELDS},
             "kind": here.kind,
             "catalog_off_pct": off,
-            "same_kind": here.kind == known[model].kind,
+            "same_kind": here.kind == by_model[model].kind,
         }
         print(model, off, here.kind, flush=True)
     counts = [row for row in rows.values() if "failed" not in row]

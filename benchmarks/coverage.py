@@ -111,17 +111,17 @@ def cell(device: str, model: str) -> Cell:
     )  # fmt: skip
 
 
-def check(predicted: Predicted, what: str) -> None:
+def check(predicted: Predicted, subject: str) -> None:
     """Every metric is a number with an ordered interval; tier and domain are named.
 
     Raises:
         AssertionError: naming ``what`` and the metric.
     """
     if predicted.tier not in TIERS or predicted.domain not in DOMAINS:
-        raise AssertionError(f"{what}: tier {predicted.tier!r}, domain {predicted.domain!r}")
+        raise AssertionError(f"{subject}: tier {predicted.tier!r}, domain {predicted.domain!r}")
     for name, belief in predicted.metrics.items():
         if not 0.0 < belief.p05 <= belief.estimate <= belief.p95 < LARGEST:
-            raise AssertionError(f"{what}: {name} = {belief}")
+            raise AssertionError(f"{subject}: {name} = {belief}")
 
 
 def _cause(text: str, device: str) -> str:
@@ -144,14 +144,14 @@ def device_hash(name: str) -> str:
     return content_hash([name, repr(device_index().get(name))])
 
 
-def cells_of(device: str, known: Cells) -> Cells:
+def cells_of(device: str, cells: Cells) -> Cells:
     """The line of one device; the unit of work of a process.
 
     Args:
         known: cells that need no answer.
     """
     return {
-        key: known.get(key) or cell(device, model)
+        key: cells.get(key) or cell(device, model)
         for model in model_names()
         for key in (model_hash(model),)
     }
@@ -211,11 +211,11 @@ def lines(workers: int = WORKERS, record: Record | None = None) -> list[Line]:
     with ProcessPoolExecutor(max_workers=min(workers, os.cpu_count() or 1)) as pool:
         requested = {}
         for name in names:
-            known = record.of(name) if record else {}
-            if all(model_hash(model) in known for model in model_names()):
-                table[name] = known
+            answered = record.of(name) if record else {}
+            if all(model_hash(model) in answered for model in model_names()):
+                table[name] = answered
             else:
-                requested[pool.submit(cells_of, name, known)] = name
+                requested[pool.submit(cells_of, name, answered)] = name
         for done in as_completed(requested):
             table[requested[done]] = done.result()
             if record:

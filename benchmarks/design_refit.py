@@ -66,12 +66,12 @@ def strongest(
     chip: Chip, problem: ProblemShape, size: np.ndarray, compute: str, bits: float
 ) -> MappingCost:
     """The best searched mapping of one size, also of somewhat larger ones."""
-    items = [searched(chip, problem, whole(size), compute, bits, EFFORT).cost]
+    costs = [searched(chip, problem, whole(size), compute, bits, EFFORT).cost]
     wider = {whole(np.ceil(size / n) * n) for n in MULTIPLES}
     for dim, n in itertools.product(range(len(size)), ALONE):
-        one = size.copy()
-        one[dim] = np.ceil(one[dim] / n) * n
-        wider.add(whole(one))
+        grown = size.copy()
+        grown[dim] = np.ceil(grown[dim] / n) * n
+        wider.add(whole(grown))
     for other in sorted(wider - {whole(size)}):
         if math.prod(other) > MOST_ADDED * math.prod(whole(size)):
             continue
@@ -79,9 +79,9 @@ def strongest(
         template = template_from(chip, mapped)
         batch = template.mappings(size[:, None])
         einsum = problem.einsum(dict(zip(problem.dims, whole(size), strict=True)))
-        items.append(cost(einsum, template.arch, batch))
-    merit = [float(each.cycles[0] * each.energy_pj[0]) for each in items]
-    return items[int(np.argmin(merit))]
+        costs.append(cost(einsum, template.arch, batch))
+    merit = [float(each.cycles[0] * each.energy_pj[0]) for each in costs]
+    return costs[int(np.argmin(merit))]
 
 
 def whole(sizes: np.ndarray) -> tuple[int, ...]:
@@ -113,10 +113,10 @@ def compare(chip: Chip, problem: ProblemShape, compute: str, bits: float) -> dic
     value = cycles * np.array([float(cost.energy_pj[0]) for cost in best])
     compare: dict[str, Any] = {"sizes": SIZES, "search_cpu_s": round(seconds / SIZES, 3)}
     for name, each in (("grid", chip), ("compiled", stored)):
-        current = counted(each, problem, sizes, compute, bits)
+        costs_of_sizes = counted(each, problem, sizes, compute, bits)
         compare[name] = {
-            "energy_times_time": summary(current.cycles * current.energy_pj / value),
-            "time": summary(current.cycles / cycles),
+            "energy_times_time": summary(costs_of_sizes.cycles * costs_of_sizes.energy_pj / value),
+            "time": summary(costs_of_sizes.cycles / cycles),
         }
     return compare
 
@@ -128,12 +128,12 @@ def with_groups(problems: dict[str, dict[str, Any]]) -> dict[str, Any]:
         groups.setdefault(name.split()[0], []).append(each)
     results: dict[str, Any] = {}
     for name, members in groups.items():
-        results[name] = {"sizes": sum(one["sizes"] for one in members)}
-        for where, what in itertools.product(("grid", "compiled"), ("energy_times_time", "time")):
-            of_all = [one[where][what]["mean_pct"] * one["sizes"] for one in members]
-            results[name].setdefault(where, {})[what] = {
+        results[name] = {"sizes": sum(member["sizes"] for member in members)}
+        for where, metric in itertools.product(("grid", "compiled"), ("energy_times_time", "time")):
+            of_all = [member[where][metric]["mean_pct"] * member["sizes"] for member in members]
+            results[name].setdefault(where, {})[metric] = {
                 "mean_pct": round(sum(of_all) / results[name]["sizes"], 2),
-                "largest_pct": max(one[where][what]["largest_pct"] for one in members),
+                "largest_pct": max(member[where][metric]["largest_pct"] for member in members),
             }
     return {**results, **dict(sorted(problems.items()))}
 

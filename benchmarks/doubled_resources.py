@@ -45,13 +45,13 @@ def doubled(seed: int) -> list[dict[str, Any]]:
     if also and all(also.values()):
         trials += [([reason], True) for reason in reasons]
     rows = []
-    for some, binds in trials:
-        changed = with_more(design, some)
+    for more, binds in trials:
+        changed = with_more(design, more)
         if changed is None:
             continue
         after = float(times(chip(**changed), *sizes).estimate_s[0])
         ratio = round(after / float(before.estimate_s[0]), 4)
-        rows.append({"seed": seed, "doubled": some, "binds": binds, "ratio": ratio})
+        rows.append({"seed": seed, "doubled": more, "binds": binds, "ratio": ratio})
     return rows
 
 

@@ -51,16 +51,16 @@ def score(predicted: Sequence[NpuLatency], rows: Sequence[Row], log_sd: float = 
 
 
 def predict(
-    known: NpuLatencies, rows: Sequence[Row], blend: Blended | None = None
+    latencies: NpuLatencies, rows: Sequence[Row], blend: Blended | None = None
 ) -> list[NpuLatency]:
     """Latencies of rows."""
     return [
-        latency_on(board_named(r.board), r.network, r.precision, r.runtime, known, blend)
+        latency_on(board_named(r.board), r.network, r.precision, r.runtime, latencies, blend)
         for r in rows
     ]
 
 
-def sampled(known: NpuLatencies, rows: Sequence[Row], seed: int) -> Any:
+def sampled(latencies: NpuLatencies, rows: Sequence[Row], seed: int) -> Any:
     """Figures of the networks that one draw of ten leaves."""
     draw = np.random.default_rng(seed)
     models = sorted({row.network.model for row in rows})
@@ -71,9 +71,9 @@ def sampled(known: NpuLatencies, rows: Sequence[Row], seed: int) -> Any:
     ]
     board = board_named(rows[0].board)
     few = [(rows[i].network, rows[i].precision, rows[i].runtime, rows[i].ms) for i in samples]
-    blend = fit_board(known, board, few)
+    blend = fit_board(latencies, board, few)
     rest = [row for row in rows if row.network.model not in picked]
-    return score(predict(known, rest, blend), rest, blend.log_sd)
+    return score(predict(latencies, rest, blend), rest, blend.log_sd)
 
 
 def boards(rows: Sequence[Row]) -> dict[str, Any]:
@@ -81,15 +81,15 @@ def boards(rows: Sequence[Row]) -> dict[str, Any]:
     none, ten = {}, {}
     for name in sorted({row.board for row in rows}):
         out = {name, TWINS.get(name, "")}
-        known = latencies_of([row for row in rows if row.board not in out])
-        measured = {(each.network, each.precision) for each in known.networks}
+        latencies = latencies_of([row for row in rows if row.board not in out])
+        measured = {(each.network, each.precision) for each in latencies.networks}
         scored = [
             row
             for row in rows
             if row.board == name and (row.network.name, row.precision) in measured
         ]
-        none[name] = {"rows": len(scored), **score(predict(known, scored), scored)}
-        ten[name] = mean([sampled(known, scored, seed) for seed in range(DRAWS)])
+        none[name] = {"rows": len(scored), **score(predict(latencies, scored), scored)}
+        ten[name] = mean([sampled(latencies, scored, seed) for seed in range(DRAWS)])
     return {
         "no_sample": {"mean": mean(list(none.values())), "boards": none},
         "ten_samples": {"mean": mean(list(ten.values())), "boards": ten},
@@ -100,14 +100,14 @@ def twins_known(rows: Sequence[Row]) -> dict[str, Any]:
     """Boards left out, another with the same chip measured."""
     figures = {}
     for name in TWINS:
-        known = latencies_of([row for row in rows if row.board != name])
-        measured = {(each.network, each.precision) for each in known.networks}
+        latencies = latencies_of([row for row in rows if row.board != name])
+        measured = {(each.network, each.precision) for each in latencies.networks}
         scored = [
             row
             for row in rows
             if row.board == name and (row.network.name, row.precision) in measured
         ]
-        figures[name] = score(predict(known, scored), scored)
+        figures[name] = score(predict(latencies, scored), scored)
     return figures
 
 
@@ -120,9 +120,9 @@ def left_out_networks(rows: Sequence[Row]) -> dict[str, Any]:
     scored: list[Row] = []
     for part in range(PARTS):
         out = set(models[part::PARTS].tolist())
-        known = latencies_of([row for row in rows if row.network.model not in out])
+        latencies = latencies_of([row for row in rows if row.network.model not in out])
         rest = [row for row in rows if row.network.model in out]
-        predicted += predict(known, rest)
+        predicted += predict(latencies, rest)
         scored += rest
     figures = {"networks_left_out": score(predicted, scored)}
     for name, recalled in (("counted", False), ("recalled", True)):

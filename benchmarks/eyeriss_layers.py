@@ -81,14 +81,14 @@ POLICIES = {"could_run": "", "ran": "row-stationary"}
 def network(layers: Mapping[str, Mapping[str, int]], batch: int, policy: str) -> dict[str, Any]:
     """All layers under a policy of the design, and images a second of their sum."""
     rows: dict[str, Any] = {}
-    known: dict[tuple[tuple[str, int], ...], dict[str, Any]] = {}
+    by_sizes: dict[tuple[tuple[str, int], ...], dict[str, Any]] = {}
     for name, sizes in layers.items():
         key = tuple(sorted(sizes.items()))
-        if key not in known:
+        if key not in by_sizes:
             words = [f"{dim}={size}" for dim, size in {**sizes, "n": batch}.items()]
             task = task_of("eyeriss", "conv2d", words).under(policy)
-            known[key] = row(mapped(task).cost)
-        rows[name] = known[key]
+            by_sizes[key] = row(mapped(task).cost)
+        rows[name] = by_sizes[key]
         print(policy, name, rows[name], flush=True)
     ms = round(sum(each["ms"] for each in rows.values()), 1)
     return {"layers": rows, "total": {"ms": ms, "images_per_s": round(batch / ms * 1e3, 2)}}

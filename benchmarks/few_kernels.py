@@ -60,9 +60,9 @@ def errors(rows: list[tuple[Op, float]], given: list[int]) -> F64:
     batch = OpBatch.from_ops([op for op, _ in rest])
     times = model.times(batch, device)
     if given:
-        known = OpBatch.from_ops([rows[index][0] for index in given])
+        measured = OpBatch.from_ops([rows[index][0] for index in given])
         seconds = np.array([rows[index][1] for index in given])
-        part = MeasuredKernels(known, device.name, seconds, np.zeros(len(given), dtype=bool))
+        part = MeasuredKernels(measured, device.name, seconds, np.zeros(len(given), dtype=bool))
         offset, _ = fit_offset(model, [part], device, learned=False)
         calibrator = Calibrator(Calibration(FORMAT, Scope(device.name), [offset]))
         times = calibrator.times(times, model, batch, device)

@@ -48,11 +48,11 @@ class Target:
     """A device that is left out of a space's known ones with its relatives."""
 
     def __init__(self, space: str, device: str, choices: Any, latencies: F64) -> None:
-        known = known_latencies(space).without({group_of(device)})
-        self.groups, self.latencies = known.groups, latencies
+        known_without = known_latencies(space).without({group_of(device)})
+        self.groups, self.latencies = known_without.groups, latencies
         self.pulls = space_named(space).pulls
-        self.devices = known.of_devices(space_named(space), choices)
-        self.kernels = known.of_kernels(space_named(space), choices)
+        self.devices = known_without.of_devices(space_named(space), choices)
+        self.kernels = known_without.of_kernels(space_named(space), choices)
         low, high = np.quantile(latencies, CENTRAL)
         self.central = (latencies >= low) & (latencies <= high)
         own = next(each for each in known_latencies(space).devices if each.name == device)

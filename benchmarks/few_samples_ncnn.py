@@ -66,16 +66,16 @@ def main() -> None:
     devices: dict[str, Any] = {}
     for index, (device, on_gpu) in enumerate(keys):
         others = [i for i, (name, _) in enumerate(keys) if name != device]
-        known, groups = relative[others].T, [keys[i][0] for i in others]
+        others_times, groups = relative[others].T, [keys[i][0] for i in others]
         none = np.zeros((len(names), 0))
         draws = []
         for seed in range(DRAWS):
             at = np.random.default_rng(seed).choice(len(names), SAMPLES, replace=False)
             rest = np.setdiff1d(np.arange(len(names)), at)
-            blend = fit_blend(known[at], none[at], even_weights(groups), times[index, at])
-            predicted = blend.predict(known[rest], none[rest])
+            blend = fit_blend(others_times[at], none[at], even_weights(groups), times[index, at])
+            predicted = blend.predict(others_times[rest], none[rest])
             draws.append(score(predicted, times[index, rest], blend.log_sd))
-        usual = rank_correlation(known @ even_weights(groups), times[index])
+        usual = rank_correlation(others_times @ even_weights(groups), times[index])
         label = f"{device}{', GPU' if on_gpu else ''}"
         devices[label] = {**mean(draws), "no_sample_spearman": round(usual, 4)}
     results = {

@@ -71,12 +71,12 @@ def random_problem(rng: np.random.Generator) -> Einsum:
 def splits(size: int, slots: int, *, ragged: bool) -> list[tuple[int, ...]]:
     """Loop bounds of a dimension, outermost first: the outermost takes what is left."""
     inner = itertools.product(range(1, size + 1), repeat=slots - 1)
-    some = []
+    ways = []
     for bounds in inner:
         tile = math.prod(bounds)
         if size % tile == 0 or (ragged and tile <= size):
-            some.append((math.ceil(size / tile), *bounds))
-    return some
+            ways.append((math.ceil(size / tile), *bounds))
+    return ways
 
 
 def every_mapping(einsum: Einsum, chip: Architecture, *, ragged: bool) -> list[MappingBatch] | None:
@@ -87,14 +87,14 @@ def every_mapping(einsum: Einsum, chip: Architecture, *, ragged: bool) -> list[M
     orders = list(itertools.permutations(turning))
     patterns = list(keep_patterns(einsum, chip))
     if (
-        math.prod(len(some) for some in each)
+        math.prod(len(ways) for ways in each)
         * len(orders) ** len(chip.memory_slots)
         * len(patterns)
         > MOST
     ):
         return None
-    tables = [np.array(some, dtype=float).T for some in each]
-    index = np.indices([len(some) for some in each]).reshape(len(each), -1)
+    tables = [np.array(ways, dtype=float).T for ways in each]
+    index = np.indices([len(ways) for ways in each]).reshape(len(each), -1)
     factors = np.stack([t[:, i] for t, i in zip(tables, index, strict=True)], axis=1)
     for s, slot in enumerate(slots):
         factors = factors[:, :, factors[s].prod(axis=0) <= slot.limit]
@@ -148,8 +148,8 @@ def main(problems: int) -> None:
 
 def write(rows: list[dict[str, object]], seconds: float) -> None:
     def over(field: str, objective: str = "") -> list[float]:
-        some = [float(str(row[field])) for row in rows if objective in ("", row["objective"])]
-        return [value for value in some if value > 1 + EQUAL]
+        values = [float(str(row[field])) for row in rows if objective in ("", row["objective"])]
+        return [value for value in values if value > 1 + EQUAL]
 
     data = {
         "problems": len(rows),

@@ -72,9 +72,9 @@ def size_gib(model: str, mix: str) -> float:
 
 def made(row: Mapping[str, Any], model: str, mix: str) -> str:
     """Who chose the formats of the tensors."""
-    stated = float(row["params_b"] or 0) * 1e9
+    parameters_stated = float(row["params_b"] or 0) * 1e9
     held = parameters(find_model(model), mtp=False) - find_model(model).encoder_parameters
-    if stated and abs(stated / held - 1.0) > OTHER_NETWORK:
+    if parameters_stated and abs(parameters_stated / held - 1.0) > OTHER_NETWORK:
         return "of another network"
     if mix not in PLAIN and any(each in str(row["other"]) for each in MIXING):
         return "by a publisher"
@@ -85,20 +85,25 @@ def made(row: Mapping[str, Any], model: str, mix: str) -> str:
 
 def files(data: Path) -> list[SizedFile]:
     """All files, each once."""
-    found: dict[tuple[str, str, float, str], SizedFile] = {}
+    sized: dict[tuple[str, str, float, str], SizedFile] = {}
     for row in csv_records(data / TABLE):
         model = {**MODELS, **MORE_MODELS}.get(str(row["model"]))
         if model is None or not row["size_gib"] or not is_mix(str(row["quant"])):
             continue
         if row["backend"] == "Metal (MLX)":
             continue
-        mix, stated = scheme_named("gguf").mix_name(str(row["quant"])), float(row["size_gib"])
+        mix, file_gib = scheme_named("gguf").mix_name(str(row["quant"])), float(row["size_gib"])
         by = made(row, model, mix)
         predicted = size_gib(model, mix)
-        found[model, mix, stated, by] = SizedFile(
-            model, mix, by, stated, round(predicted, 3), round(100 * (predicted / stated - 1), 2)
+        sized[model, mix, file_gib, by] = SizedFile(
+            model,
+            mix,
+            by,
+            file_gib,
+            round(predicted, 3),
+            round(100 * (predicted / file_gib - 1), 2),
         )
-    return [found[each] for each in sorted(found)]
+    return [sized[each] for each in sorted(sized)]
 
 
 def main() -> None:

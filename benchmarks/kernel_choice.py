@@ -65,8 +65,8 @@ def score(rows: list[Row], train: list[Row]) -> dict[str, float]:
         return round(sum(hits) / len(rows), 3)
 
     numbers = range(len(rows))
-    known = [i for i in numbers if truth[i] in kinds]
-    ratio: F = np.array([time[kinds.index(truth[i]), i] / time[order[0, i], i] for i in known])
+    judged = [i for i in numbers if truth[i] in kinds]
+    ratio: F = np.array([time[kinds.index(truth[i]), i] / time[order[0, i], i] for i in judged])
     return {
         "rows": len(rows),
         "candidate": share([truth[i] in kinds for i in numbers]),

@@ -122,25 +122,25 @@ def _timed(code: Any, m: int, n: int, k: int) -> list[list[Any]]:
     rows: dict[Configuration, list[Any]] = {}
     calls = max(1, round(REPEAT_US * USUAL_FLOPS_PER_US / (2.0 * m * n * k)))
     for _ in range(PASSES):  # one after the other, so that no schedule has all of a bad moment
-        for one in every:
-            rows.setdefault(one, []).append(_once(code, (a, b, c), (m, n, k), one, calls))
+        for way in every:
+            rows.setdefault(way, []).append(_once(code, (a, b, c), (m, n, k), way, calls))
             c[:] = 0.0
     return [
-        [m, n, k, *(one.number(f"tile_{side}") for side in "mnk"), one.word("order"),
-         one.number("unroll"), one.number("vector"), *(round(us, 3) for us in row)]
-        for one, row in rows.items()
+        [m, n, k, *(way.number(f"tile_{side}") for side in "mnk"), way.word("order"),
+         way.number("unroll"), way.number("vector"), *(round(us, 3) for us in row)]
+        for way, row in rows.items()
     ]  # fmt: skip
 
 
 def _once(
-    code: Any, arrays: tuple[Any, ...], sizes: tuple[int, int, int], one: Configuration, calls: int
+    code: Any, arrays: tuple[Any, ...], sizes: tuple[int, int, int], way: Configuration, calls: int
 ) -> float:
-    tile = (ctypes.c_long * 3)(*(one.number(f"tile_{side}") for side in "mnk"))
-    order = (ctypes.c_int * 3)(*("mnk".index(side) for side in one.word("order")))
+    tile = (ctypes.c_long * 3)(*(way.number(f"tile_{side}") for side in "mnk"))
+    order = (ctypes.c_int * 3)(*("mnk".index(side) for side in way.word("order")))
     once: float = code.run(
         *(x.ctypes.data_as(ctypes.c_void_p) for x in arrays),
-        *(ctypes.c_long(size) for size in sizes), tile, order, one.number("unroll"),
-        one.number("vector"), REPEATS, calls,
+        *(ctypes.c_long(size) for size in sizes), tile, order, way.number("unroll"),
+        way.number("vector"), REPEATS, calls,
     )  # fmt: skip
     return once
 
@@ -191,8 +191,8 @@ def _random(count: int) -> F:
 
 def _regrets(predicted: F, us: F, index: NDArray[np.int64]) -> dict[str, float]:
     first, ten = [], []
-    for one in range(int(index.max()) + 1):
-        rows = np.flatnonzero(index == one)
+    for problem in range(int(index.max()) + 1):
+        rows = np.flatnonzero(index == problem)
         order = rows[np.argsort(predicted[rows], kind="stable")]
         best = us[rows].min()
         first.append(us[order[0]] / best - 1.0)
@@ -209,8 +209,8 @@ def _net(predicted: F, passes: tuple[F, F], index: NDArray[np.int64]) -> dict[st
     choice is quicker than what a pass found best.
     """
     net = []
-    for one in range(int(index.max()) + 1):
-        rows = np.flatnonzero(index == one)
+    for problem in range(int(index.max()) + 1):
+        rows = np.flatnonzero(index == problem)
         first = rows[predicted[rows].argmin()]
         ways = (passes, passes[::-1])
         ratios = [timed[first] / timed[rows[item[rows].argmin()]] for item, timed in ways]

@@ -81,9 +81,9 @@ class Cell:
         plain = self.plain
         if len(rows):
             with unknown_architecture(self.architecture):
-                given = self.candidates.take(np.sort(np.array(rows, dtype=np.int64)))
+                measured = self.candidates.take(np.sort(np.array(rows, dtype=np.int64)))
                 device = self.scored.hardware
-                parts = [part.kernels for part in given.parts]
+                parts = [part.kernels for part in measured.parts]
                 offset, _ = fit_offset(self.scored.model, parts, device, learned=False)
                 calibrator = Calibrator(Calibration(FORMAT, Scope(device.name), [offset]))
                 plain = [
@@ -118,8 +118,8 @@ def cell_of(table: UserTable) -> Cell:
     order, held = table.drawn(), table.held_out
     candidates = table.take(np.sort(order[~held[order]][:CANDIDATES]))
     scored = table.take(np.sort(order[held[order]][:SCORED]))
-    known = set(_hashes(candidates))
-    assert not known & set(_hashes(scored)), "a scored kernel is a candidate too"
+    hashes = set(_hashes(candidates))
+    assert not hashes & set(_hashes(scored)), "a scored kernel is a candidate too"
     device = table.hardware
     with unknown_architecture(device.architecture):
         plain = [model.times(part.batch, device) for part in scored.parts]

@@ -51,17 +51,17 @@ def killed(path: Path, kills: int, seed: int) -> dict[str, int | float]:
     """What became of a file whose writers were killed one after the other."""
     chance = random.Random(seed)
     counts: Counter[str] = Counter()
-    remaining = b""
+    seen_whole = b""
     start = time.monotonic()
     for number in range(kills):
         seen = killed_once(path, chance)
         content = path.read_bytes() if path.exists() else b""
-        counts["rows_lost"] += _lost(remaining, content) + _lost(seen, content)
+        counts["rows_lost"] += _lost(seen_whole, content) + _lost(seen, content)
         whole, tail = complete_lines(content)
         counts["kills_within_a_line"] += bool(tail)
-        counts["kills_after_new_rows"] += len(whole) > len(remaining)
+        counts["kills_after_new_rows"] += len(whole) > len(seen_whole)
         counts["rows_malformed"] += _malformed(whole)
-        remaining = whole
+        seen_whole = whole
         print(f"{number + 1} of {kills}: {len(whole.splitlines())} lines", file=sys.stderr)
     last = subprocess.run([*COMMAND[:-4], "--budget", "10s", *COMMAND[-2:], "-o", str(path)],
                           capture_output=True, text=True, check=True)  # fmt: skip
@@ -69,7 +69,7 @@ def killed(path: Path, kills: int, seed: int) -> dict[str, int | float]:
     measurements = read_measurements(path)
     rows = [msgspec.json.encode((row.session, row.kernel, row.at)) for row in measurements.kernels]
     counts["rows_duplicated"] += len(rows) - len(set(rows))
-    counts["rows_lost"] += _lost(remaining, path.read_bytes())
+    counts["rows_lost"] += _lost(seen_whole, path.read_bytes())
     return {
         "kills": kills,
         **{name: counts[name] for name in ("rows_lost", "rows_duplicated", "rows_malformed",
@@ -104,7 +104,7 @@ def _lost(before: bytes, after: bytes) -> int:
     if after.startswith(before):
         return 0
     pairs = zip(before.splitlines(), after.splitlines(), strict=False)
-    same = sum(one == other for one, other in pairs)
+    same = sum(line_before == line_after for line_before, line_after in pairs)
     return before.count(b"\n") - same
 
 

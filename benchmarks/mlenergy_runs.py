@@ -45,14 +45,14 @@ def held(rows: list[dict[str, Any]], known: float) -> list[dict[str, float]]:
     """By sequences: the measured share, that of the law, and how far they are apart in the mean."""
     held, least = [], 0
     for most in BANDS:
-        some = [row for row in rows if least < row["avg_batch"] <= most]
+        band = [row for row in rows if least < row["avg_batch"] <= most]
         least = most
-        if not some:
+        if not band:
             continue
-        measured = np.array([share(row) for row in some])
-        law = np.array([known / (known + row["avg_batch"]) for row in some])
+        measured = np.array([share(row) for row in band])
+        law = np.array([known / (known + row["avg_batch"]) for row in band])
         held.append({
-            "most_sequences": most, "rows": len(some), "measured": round(float(measured.mean()), 3),
+            "most_sequences": most, "rows": len(band), "measured": round(float(measured.mean()), 3),
             "law": round(float(law.mean()), 3),
             "mean_absolute_error": round(float(np.abs(law - measured).mean()), 3),
         })  # fmt: skip

@@ -130,20 +130,20 @@ def rows_of(folder: Path) -> Iterator[tuple[str, str, str, float]]:
 def main() -> None:
     nodes = networks()
     rows: list[dict[str, Any]] = []
-    known: dict[tuple[str, float, str], Belief] = {}
+    predictions: dict[tuple[str, float, str], Belief] = {}
     skipped = 0
     for board, model, framework, truth in rows_of(data_folder()):
         if board not in BOARDS:
             skipped += 1
             continue
         chip = (*BOARDS[board], model)
-        if chip not in known:
-            known[chip] = predicted(chip[0], chip[1], nodes[model])
-        ms = known[chip].estimate
+        if chip not in predictions:
+            predictions[chip] = predicted(chip[0], chip[1], nodes[model])
+        ms = predictions[chip].estimate
         row: dict[str, Any] = {"board": board, "model": model, "framework": framework[:40]}
         row |= {"measured_ms": round(truth, 3), "predicted_ms": round(ms, 3)}
         row |= {"error_pct": round(100.0 * (ms / truth - 1.0), 1)}
-        row |= {"inside": bool(known[chip].p05 <= truth <= known[chip].p95)}
+        row |= {"inside": bool(predictions[chip].p05 <= truth <= predictions[chip].p95)}
         rows.append(row)
         print(row, flush=True)
     errors = np.array([row["error_pct"] for row in rows])

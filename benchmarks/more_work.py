@@ -156,13 +156,13 @@ def drawn_sizes(draw: np.random.Generator, family: str) -> Sizes:
     for name, (low, high, step) in grown.sizes.items():
         values = np.exp(draw.uniform(np.log(low), np.log(high), ROWS)).astype(np.int64)
         sizes[name] = np.maximum(values // step, 1) * step
-    given = dict(GIVEN.get(family, {}))
+    shape = dict(GIVEN.get(family, {}))
     if family.startswith("attention"):
         heads, kv_heads = HEADS[draw.integers(len(HEADS))]
         width = WIDTHS[draw.integers(len(WIDTHS))]
-        given |= {"num_heads": heads, "num_kv_heads": kv_heads, "head_dim": width}
-        given |= {"q_len": 1} if family == "attention_decode" else {}
-    sizes |= {name: np.full(ROWS, value) for name, value in given.items()}
+        shape |= {"num_heads": heads, "num_kv_heads": kv_heads, "head_dim": width}
+        shape |= {"q_len": 1} if family == "attention_decode" else {}
+    sizes |= {name: np.full(ROWS, value) for name, value in shape.items()}
     for name, other in (grown.together or {}).items():
         sizes[other] = sizes[name]
     return sizes

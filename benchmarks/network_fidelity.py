@@ -200,8 +200,8 @@ def summed_up(cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
     choices = itertools.product([2.0**n for n in range(10, 25)], (2, 4, 8, 15, 99), (False, True))
 
     def score(rule: tuple[float, int, bool]) -> tuple[float, float]:
-        found, false = rates(made, rule)
-        return min(found, 0.9) - max(false - 0.2, 0.0), found - false
+        marked_share, false = rates(made, rule)
+        return min(marked_share, 0.9) - max(false - 0.2, 0.0), marked_share - false
 
     rule = max(choices, key=score)
     of_fabric = {
@@ -301,14 +301,19 @@ def in_product(cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
         op = COLLECTIVES[each["pattern"]]
         effects = packet_effects(op, each["bytes"], fabric, Groups(1, hosts))
         marked.append(effects is not None and bool(effects.reasons))
-    found, false = shares(chosen, marked)
+    marked_share, false = shares(chosen, marked)
     slower = [
         -float(np.log1p(each["flow_error"])) <= SLOWER
         for each, mark in zip(chosen, marked, strict=True)
         if mark
     ]
     held = round(float(np.mean(slower)), 4)
-    return {"cells": len(chosen), "found": found, "false_alarms": false, "upper_end_holds": held}
+    return {
+        "cells": len(chosen),
+        "found": marked_share,
+        "false_alarms": false,
+        "upper_end_holds": held,
+    }
 
 
 def by_mechanisms(
@@ -361,9 +366,9 @@ def shares(cells: Sequence[dict[str, Any]], marked: Sequence[bool]) -> tuple[flo
     """:func:`rates` of cells that a rule has marked."""
     named = np.array(marked, dtype=bool)
     off = np.array([abs(each["flow_error"]) > OFF for each in cells], dtype=bool)
-    found = float(named[off].mean()) if off.any() else 1.0
+    marked_share = float(named[off].mean()) if off.any() else 1.0
     false = float(named[~off].mean()) if (~off).any() else 0.0
-    return round(found, 4), round(false, 4)
+    return round(marked_share, 4), round(false, 4)
 
 
 if __name__ == "__main__":

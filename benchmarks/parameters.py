@@ -43,7 +43,7 @@ published a count of.
 """
 
 
-def counted_as(model: ModelConfig, stated: ParametersTable) -> int:
+def counted_as(model: ModelConfig, published: ParametersTable) -> int:
     """Parameters of ``model`` in the parts that the published count covers.
 
     >>> from silicast.workload.models.lookup import find_model
@@ -51,26 +51,26 @@ def counted_as(model: ModelConfig, stated: ParametersTable) -> int:
     8030261248
     """
     table = model.vocab * model.hidden
-    total = parameters(model, mtp=stated.mtp)
-    total += 2 * table * model.mtp_layers if stated.mtp_copies else 0
-    total -= 0 if stated.encoder else model.encoder_parameters
-    return total - (0 if stated.embedding else table)
+    total = parameters(model, mtp=published.mtp)
+    total += 2 * table * model.mtp_layers if published.mtp_copies else 0
+    total -= 0 if published.encoder else model.encoder_parameters
+    return total - (0 if published.embedding else table)
 
 
-def difference(model: ModelConfig, stated: ParametersTable) -> float:
+def difference(model: ModelConfig, published: ParametersTable) -> float:
     """Relative difference of our count from the published one; 0 where the published one is
     rounded and ours rounds to it.
 
     Raises:
         ValueError: no count is stated.
     """
-    ours = counted_as(model, stated)
-    if stated.exact is not None:
-        return ours / stated.exact - 1.0
-    if stated.rounded is None:
+    ours = counted_as(model, published)
+    if published.exact is not None:
+        return ours / published.exact - 1.0
+    if published.rounded is None:
         raise ValueError(f"no published count of {model.name}")
-    printed = Decimal(stated.rounded[:-1])
-    unit = {"B": 10**9, "M": 10**6, "T": 10**12}[stated.rounded[-1]]
+    printed = Decimal(published.rounded[:-1])
+    unit = {"B": 10**9, "M": 10**6, "T": 10**12}[published.rounded[-1]]
     if (Decimal(ours) / unit).quantize(printed, ROUND_HALF_UP) == printed:
         return 0.0
     return float(Decimal(ours) / (printed * unit)) - 1.0
@@ -78,7 +78,7 @@ def difference(model: ModelConfig, stated: ParametersTable) -> float:
 
 def page() -> str:
     """The page's text."""
-    stated, others, equal = [], [], 0
+    lines, others, equal = [], [], 0
     for _, table in catalog_tables():
         model = find_model(table.name)
         stated_by = table.parameters
@@ -92,9 +92,9 @@ def page() -> str:
         gap = "0" if off == 0.0 else f"{off:+.2%}"
         ours = counted_as(model, stated_by)
         source = stated_by.source.replace("|", "/")
-        stated.append(f"| {table.name} | {ours:,} | {printed} | {gap} | {source} |")
-    head = HEAD.format(equal=equal, stated=len(stated))
-    return head + "\n".join(stated) + "\n" + OTHERS + "\n".join(others) + "\n"
+        lines.append(f"| {table.name} | {ours:,} | {printed} | {gap} | {source} |")
+    head = HEAD.format(equal=equal, stated=len(lines))
+    return head + "\n".join(lines) + "\n" + OTHERS + "\n".join(others) + "\n"
 
 
 def _why(table: ModelHeader) -> str:

@@ -55,11 +55,11 @@ def unique_names(graph: Graph) -> Graph:
             replace(node, name=names[node.name], inputs=tuple(names.get(n, n) for n in node.inputs))
             for node in block.nodes
         )
-        remaining = [
+        distinct = [
             replace(node, inputs=tuple(n for n in node.inputs if n in names.values()))
             for node in nodes
         ]
-        blocks.append(replace(block, nodes=tuple(remaining), layers=(), times=block.count))
+        blocks.append(replace(block, nodes=tuple(distinct), layers=(), times=block.count))
     return replace(graph, blocks=tuple(blocks))
 
 

@@ -186,8 +186,8 @@ def _line(row: Mapping[str, Any]) -> str:
 
 def main() -> None:
     """Writes both files."""
-    known = msgspec.json.decode(RESULT.read_bytes()) if "--recalled" in sys.argv else []
-    rows = [row for row in known if not row.get("recalled")] or figures(data_folder())
+    former = msgspec.json.decode(RESULT.read_bytes()) if "--recalled" in sys.argv else []
+    rows = [row for row in former if not row.get("recalled")] or figures(data_folder())
     rows += recalled()
     write_atomically(RESULT, msgspec.json.format(msgspec.json.encode(rows), indent=2) + b"\n")
     write_atomically(PAGE, page(rows).encode())

@@ -89,8 +89,8 @@ def plot_tiles(ranked: Ranked, title: str, path: Path, near: F64 | None = None) 
     axes.bar(range(len(order)), [best[name] for name in order], color=colours)
     axes.set_xticks(range(len(order)), order, rotation=90, fontsize=7)
     axes.set_ylabel("predicted us, best of its group, warps, stages")
-    remark = "among the first ten" if near is None else "measured within 1 % of the best"
-    axes.set_title(f"{title}\nred: tiles {remark}", fontsize=10)
+    red_tiles = "among the first ten" if near is None else "measured within 1 % of the best"
+    axes.set_title(f"{title}\nred: tiles {red_tiles}", fontsize=10)
     plain_axes(axes)
     save_plot(figure, path)
 

@@ -80,12 +80,12 @@ def compared(trace: str, count: int, utilisation: float, model: str) -> dict[str
 def hit_rate(rows: Iterable[dict[str, Any]], blocks: int, size: int) -> float:
     """Share of the prompts' tokens that are there when each request comes, one after the other."""
     pool = BlockPool(blocks, size)
-    found = prompts = 0
+    hits = prompts = 0
     for number, row in enumerate(rows):
         prompt = int(row["input_tokens"])
         prompts += prompt
-        found += pool.serve(number, row["hash_ids"], prompt, int(row["output_tokens"]))
-    return found / prompts
+        hits += pool.serve(number, row["hash_ids"], prompt, int(row["output_tokens"]))
+    return hits / prompts
 
 
 class BlockPool:
@@ -114,7 +114,7 @@ class BlockPool:
             held.append(self._block[key])
         for block in held:
             self._free.pop(block)
-        found = len(held) * size
+        hit_tokens = len(held) * size
         for place in range(len(held), -(-written // size)):
             block = next(iter(self._free))
             self._free.pop(block)
@@ -124,7 +124,7 @@ class BlockPool:
                 self._block[keys[place]], self._key[block] = block, keys[place]
             held.append(block)
         self._free.update(dict.fromkeys(reversed(held)))
-        return found
+        return hit_tokens
 
 
 if __name__ == "__main__":

@@ -32,8 +32,8 @@ def spread(path: Path) -> dict[str, object]:
             price = float(row["usd_per_hour_per_accelerator"] or 0.0)
             cheap = float(row["spot_usd_per_hour_per_accelerator"] or 0.0)
             if price:
-                known = requested[row["accelerator"]]
-                known[row["provider"]] = min(price, known.get(row["provider"], price))
+                by_provider = requested[row["accelerator"]]
+                by_provider[row["provider"]] = min(price, by_provider.get(row["provider"], price))
             if price and cheap:
                 spot.append(cheap / price)
     ratios = {

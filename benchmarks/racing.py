@@ -82,8 +82,8 @@ def pruned(space: QueueSpace) -> tuple[bool, float]:
     """Whether pruning finds what the exhaustive search does, and the share that it simulates."""
     seeds = range(PRUNED_SEEDS)
 
-    def evaluate(some: Sequence[int]) -> list[float]:
-        values: list[float] = space.simulate(some, seeds).mean(axis=1).tolist()
+    def evaluate(candidates: Sequence[int]) -> list[float]:
+        values: list[float] = space.simulate(candidates, seeds).mean(axis=1).tolist()
         return values
 
     result = prune(space.bounds(seeds).tolist(), evaluate, together=8)
@@ -95,7 +95,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spaces", type=int, default=50)
     spaces = parser.parse_args().spaces
-    found, stated, shares, regret, points = 0, [], [], [], 0
+    optima, lost, shares, regret, points = 0, [], [], [], 0
     pruning = list[tuple[bool, float]]()
     for number in range(spaces):
         space = QueueSpace(number)
@@ -110,18 +110,18 @@ def main() -> None:
         best = int(near[int(np.argmin(means))])
         winner = result.order[0]
         mine = float(means[near.tolist().index(winner)]) if winner in near.tolist() else math.inf
-        found += winner == best
+        optima += winner == best
         regret.append(100.0 * (mine / float(means.min()) - 1.0))
-        stated.append(result.lost)
+        lost.append(result.lost)
         shares.append(result.simulations / result.exhaustive)
         points += space.count
-    sd = math.sqrt(sum(p * (1.0 - p) for p in stated))
+    sd = math.sqrt(sum(p * (1.0 - p) for p in lost))
     figures: dict[str, Any] = {
         "spaces": spaces,
         "points": points,
-        "found_exhaustive_optimum": found,
-        "stated": round(spaces - sum(stated), 1),
-        "band_95": [round(min(spaces - sum(stated) + z * sd, spaces), 1) for z in (-1.96, 1.96)],
+        "found_exhaustive_optimum": optima,
+        "stated": round(spaces - sum(lost), 1),
+        "band_95": [round(min(spaces - sum(lost) + z * sd, spaces), 1) for z in (-1.96, 1.96)],
         "share_of_simulations_mean": round(float(np.mean(shares)), 4),
         "share_of_simulations_most": round(max(shares), 4),
         "regret_pct_worst": round(max(regret), 3),

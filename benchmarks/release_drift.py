@@ -116,9 +116,11 @@ def score_cell(key: tuple[str, str, str], releases: dict[str, list[Row]]) -> Row
     device = SYSTEMS[system]
     old, new = sorted(releases, key=version_order)[-2:]
     fitted, left = releases[old][:FITTED], releases[old][FITTED:]
-    known = {row["sizes"]: row["latency_us"] for row in left}
+    former_us = {row["sizes"]: row["latency_us"] for row in left}
     both = [
-        (row["latency_us"], known[row["sizes"]]) for row in releases[new] if row["sizes"] in known
+        (row["latency_us"], former_us[row["sizes"]])
+        for row in releases[new]
+        if row["sizes"] in former_us
     ]
     shift = math.exp(float(np.median([math.log(a / b) for a, b in both]))) - 1.0
     with tempfile.TemporaryDirectory() as name:
@@ -128,7 +130,7 @@ def score_cell(key: tuple[str, str, str], releases: dict[str, list[Row]]) -> Row
         save_calibration(
             calibrate([folder / "old.csv"], device, skip_bad=True).calibration, calibration
         )
-        again = [row for row in releases[new] if row["sizes"] in known][:TESTED]
+        again = [row for row in releases[new] if row["sizes"] in former_us][:TESTED]
         write_table(folder / "new.csv", op, backend, old, again)
         cell = tested_cell(
             (op, device, backend, new),

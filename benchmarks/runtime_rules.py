@@ -50,8 +50,8 @@ def litert() -> dict[str, object]:
 
 def main() -> None:
     if sys.argv[1:] == ["litert"]:
-        known = json.loads(RESULT.read_text(encoding="utf-8")) | {"litert": litert()}
-        text = json.dumps(known, indent=1)
+        former = json.loads(RESULT.read_text(encoding="utf-8")) | {"litert": litert()}
+        text = json.dumps(former, indent=1)
         write_atomically(RESULT, f"{text}\n".encode())
         print(text)
         return
@@ -70,8 +70,8 @@ def main() -> None:
         "undecided": sorted(" ".join(pair) for pair in detected.undecided()),
         "rounds": sum(each.rounds for each in detected.findings.values()),
     }
-    known = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
-    text = json.dumps(known | result, indent=1)
+    former = json.loads(RESULT.read_text(encoding="utf-8")) if RESULT.exists() else {}
+    text = json.dumps(former | result, indent=1)
     write_atomically(RESULT, f"{text}\n".encode())
     print(text)
     print(detected.text())

@@ -231,9 +231,9 @@ def with_and_without_core(count: int) -> int:
             environment = {**os.environ, "SILICAST_CORE": mode, "SILICAST_CACHE": ""}
             subprocess.run([*command, "-o", str(answers[-1])], env=environment, check=False)
         compare(*answers)
-        one, other = (path.read_bytes() for path in answers)
-    print("the same bytes" if one == other else "bytes differ")
-    return int(one != other)
+        with_core, without_core = (path.read_bytes() for path in answers)
+    print("the same bytes" if with_core == without_core else "bytes differ")
+    return int(with_core != without_core)
 
 
 def write_corpus(path: Path, count: int) -> None:

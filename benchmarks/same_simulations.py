@@ -49,7 +49,9 @@ def main(arguments: list[str]) -> int:
     if arguments[:1] == ["compare"] and len(arguments) == 3:
         old, new = (json.loads(Path(each).read_text("utf-8")) for each in arguments[1:])
         pairs = list(zip(old, new, strict=True))
-        other = [seed for seed, (one, two) in enumerate(pairs) if one != two]
+        other = [
+            seed for seed, (old_bytes, new_bytes) in enumerate(pairs) if old_bytes != new_bytes
+        ]
         print(f"{len(other)} of {len(pairs)} differ {other[:10]}")
         return int(bool(other))
     print(__doc__, file=sys.stderr)

@@ -43,13 +43,13 @@ the row says by how much: its times are those of a device that had it.
 
 def main(arguments: list[str]) -> int:
     """Answers, writes, and says what is missing."""
-    known: dict[str, Any] = {}
+    former: dict[str, Any] = {}
     if arguments:
-        known = json.loads(OUT.read_text(encoding="utf-8"))
+        former = json.loads(OUT.read_text(encoding="utf-8"))
     if arguments != ["--page"]:
         chosen = set(arguments or files())
-        names = [name for name in files() if name in chosen or name in known]
-        fitting.write(OUT, {n: answered(n) if n in chosen else known[n] for n in names})
+        names = [name for name in files() if name in chosen or name in former]
+        fitting.write(OUT, {n: answered(n) if n in chosen else former[n] for n in names})
     results = json.loads(OUT.read_text(encoding="utf-8"))
     write_atomically(PAGE, page(manifest(), results).encode())
     lacking = [name for name, result in results.items() if not result["complete"]]

@@ -121,12 +121,12 @@ def seeds() -> list[dict[str, Any]]:
 
 def nodes(tree: Any) -> list[tuple[Any, Any]]:
     """All containers of a tree, each with a key of it."""
-    found = []
+    containers = []
     for key in tree if isinstance(tree, dict) else range(len(tree)):
-        found.append((tree, key))
+        containers.append((tree, key))
         if isinstance(tree[key], dict | list):
-            found += nodes(tree[key])
-    return found
+            containers += nodes(tree[key])
+    return containers
 
 
 def edited(tree: dict[str, Any], draw: random.Random) -> dict[str, Any]:

@@ -105,7 +105,7 @@ def row_of(server: Mapping[str, Any]) -> Tree:
 
 def refused(data: Path) -> Iterator[tuple[str, str]]:
     """Deployment -> why it is refused ("" = it starts), of all that measured runs ran on."""
-    known: set[str] = set()
+    seen: set[str] = set()
     for case in (*serving.cases(data), *serving_throughput.cases(data)):
         tree = dict(case.scenario)
         work = tree["workload"]
@@ -116,9 +116,9 @@ def refused(data: Path) -> Iterator[tuple[str, str]]:
             "arrival": {"kind": "closed", "concurrency": 1},
         }
         name = json.dumps(tree, sort_keys=True)
-        if name in known:
+        if name in seen:
             continue
-        known.add(name)
+        seen.add(name)
         try:
             cache(tree)
         except SilicastError as error:

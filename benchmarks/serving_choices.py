@@ -125,7 +125,7 @@ def with_leaders(
     chosen: Sequence[Case],
     closed: Sequence[UncertainPoint],
     limit: float,
-    known: dict[int, UncertainPoint],
+    simulations: dict[int, UncertainPoint],
 ) -> list[UncertainPoint]:
     """Points of a question, those simulated that lead as long as one of them was not.
 
@@ -141,9 +141,9 @@ def with_leaders(
             return points
         for row in new:
             case = chosen[row]
-            if id(case) not in known:
-                known[id(case)] = simulated(case, closed[row])
-            points[row] = known[id(case)]
+            if id(case) not in simulations:
+                simulations[id(case)] = simulated(case, closed[row])
+            points[row] = simulations[id(case)]
         done |= new
 
 
@@ -205,7 +205,7 @@ def fronts_and_limits(
     names = (*views, BELIEFS)
     shares: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     kept: dict[str, list[tuple[float, float]]] = {name: [] for name in (*names, SIMULATIONS)}
-    stated: dict[str, list[_StatedChoice]] = {name: [] for name in (BELIEFS, SIMULATIONS)}
+    choices_made: dict[str, list[_StatedChoice]] = {name: [] for name in (BELIEFS, SIMULATIONS)}
     for rows in groups(chosen, by_concurrency=False):
         points = [each for row in rows if (each := beliefs[row]) is not None]
         if len(rows) < 6 or len(points) < len(rows) or not _all_known(rows, views):
@@ -235,8 +235,8 @@ def fronts_and_limits(
                 takes[name] = rows[best]
                 can = float(meets.any(axis=1).mean())
                 sure = float(meets[:, best].mean())
-                given = sure / can if can else 0.0
-                stated[name].append(_StatedChoice(these[best], limit, sure, given))
+                chance = sure / can if can else 0.0
+                choices_made[name].append(_StatedChoice(these[best], limit, sure, chance))
             for name, row in takes.items():
                 met = row is not None and truth[row][1] <= limit
                 value = truth[row][0] / max(possible) if met and row is not None else 0.0
@@ -258,7 +258,7 @@ def fronts_and_limits(
         }
         for name, v in kept.items()
     }
-    for name, choices in stated.items():
+    for name, choices in choices_made.items():
         limit_figures[name] |= _stated(choices, sum(each[0] for each in kept[name]))
     return front_figures, limit_figures
 
@@ -342,15 +342,15 @@ def main() -> None:
     known: dict[int, UncertainPoint] = {}
     held = [row for row, case in enumerate(chosen) if case.labels["pair"] == "held out"]
     for part, which in (("", range(len(chosen))), ("held_out_", held)):
-        some, beliefs_of = [chosen[row] for row in which], [beliefs[row] for row in which]
+        of_part, beliefs_of = [chosen[row] for row in which], [beliefs[row] for row in which]
         views = {
             "silicast, estimates": [estimated(each) for each in beliefs_of],
-            "aiconfigurator 0.12.0": [peer(case) for case in some],
+            "aiconfigurator 0.12.0": [peer(case) for case in of_part],
         }
-        truth = [measured(case) for case in some]
-        fronts, limits = fronts_and_limits(some, truth, views, beliefs_of, known)
+        truth = [measured(case) for case in of_part]
+        fronts, limits = fronts_and_limits(of_part, truth, views, beliefs_of, known)
         figures |= {
-            f"{part}plan_regret": regrets(some, truth, views),
+            f"{part}plan_regret": regrets(of_part, truth, views),
             f"{part}front_hypervolume": fronts,
             f"{part}tpot_limit": limits,
         }

@@ -154,10 +154,10 @@ def main(draws: int, count: int, seed_count: int, word: str, where: str = FIRST_
         **{f"poisson, {rate:g}/s": {"rate": rate} for rate in (4.0, 12.0, 16.0, 20.0)},
         "poisson, 26/s, mixed lengths": {"rate": 26.0, "low": 4},
     }
-    for name, stated in cases.items():
+    for name, fields in cases.items():
         if word not in name:
             continue
-        case = {**stated, "rate": scale * stated.get("rate", 0.0)}
+        case = {**fields, "rate": scale * fields.get("rate", 0.0)}
         requests = traffic(0, count, **case)
 
         def simulate(specs: Sequence[ReplicaSpec], requests: Requests = requests) -> Records:
@@ -174,11 +174,11 @@ def main(draws: int, count: int, seed_count: int, word: str, where: str = FIRST_
             prices.rng = np.random.default_rng(number + 100)
             prices.draw = {"host": float(prices.rng.normal())}
             slow = math.exp(host * prices.draw["host"])
-            one = replace(
+            slow_spec = replace(
                 spec, front_ns=round(spec.front_ns * slow), back_ns=round(spec.back_ns * slow),
                 front_token_ns=round(spec.front_token_ns * slow),
             )  # fmt: skip
-            for each, value in metrics_of(simulate([one])).items():
+            for each, value in metrics_of(simulate([slow_spec])).items():
                 if each in drawn:
                     drawn[each].append(value)
         prices.draw = {}
@@ -194,7 +194,7 @@ def main(draws: int, count: int, seed_count: int, word: str, where: str = FIRST_
             low, high = (float(np.quantile(drawn[each], q)) / base for q in (0.05, 0.95))
             ours = intervals[each].p05 / base, intervals[each].p95 / base
             inside = np.mean([intervals[each].p05 <= v <= intervals[each].p95 for v in drawn[each]])
-            seen = float(np.std(np.log([one[each] for one in seeds]), ddof=1))
+            seen = float(np.std(np.log([slow_spec[each] for slow_spec in seeds]), ddof=1))
             blocks = spread.get(each, 0.0)
             print(
                 f"  {each:15s} draws {low:.3f} {high:.3f}  interval {ours[0]:.3f} {ours[1]:.3f}"

@@ -73,9 +73,9 @@ def cpu_and_wall_s(
 def main() -> None:
     """Measures all commands; prints a table and writes JSON if a path is given."""
     results: dict[str, object] = {}
-    remaining = TemporaryDirectory()
+    bytecode = TemporaryDirectory()
     compiled = {n: v for n, v in os.environ.items() if n != "PYTHONDONTWRITEBYTECODE"}
-    compiled["PYTHONPYCACHEPREFIX"] = remaining.name
+    compiled["PYTHONPYCACHEPREFIX"] = bytecode.name
 
     def note(name: str, measured: tuple[float, float], budget: float | None) -> None:
         cpu, wall = measured

@@ -156,7 +156,7 @@ def served(model: StepModel) -> dict[str, float]:
     for state in states:
         kinds.setdefault(kind_of(state), []).append(state)
     off, _ = errors(model, step_prices, states[:: SERVED // 300])
-    each = {f"{kind}_us": again_us(step_prices, some) for kind, some in sorted(kinds.items())}
+    each = {f"{kind}_us": again_us(step_prices, of_kind) for kind, of_kind in sorted(kinds.items())}
     short = [state[1] for state in states if len(state[1]) > 1][:50]
     runs = smallest_s(lambda: [step_prices.run(cached, 5) for cached in short], 3) / len(short)
     return {
@@ -263,16 +263,16 @@ def errors(model: StepModel, result: StepPrices, states: Sequence[State]) -> tup
     off, below = [], 0
     boost = model.machine.boosted_device.clocks.boost_hz
     for start in range(0, len(states), 250):
-        some = states[start : start + 250]
-        batch = joined(some)
+        batch_states = states[start : start + 250]
+        batch = joined(batch_states)
         times = model.steps(batch)
-        for row, (prefill, cached) in enumerate(some):
+        for row, (prefill, cached) in enumerate(batch_states):
             hz = model.held_clock(times, batch, row)
             full_s = times.device_s[row] + times.waited_s[row]
             if hz < boost:
                 below += 1
-                one = batch.chosen(np.array([row]))
-                slow = model.steps(one, hz)
+                one_state = batch.chosen(np.array([row]))
+                slow = model.steps(one_state, hz)
                 full_s = slow.device_s[0] + slow.waited_s[0]
             off.append(abs(result.price(prefill, cached).pass_s / float(full_s) - 1.0))
     return np.array(off), below / len(states)

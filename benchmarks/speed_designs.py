@@ -41,12 +41,12 @@ BUDGETS = {"alone_us": 150.0, "row_us": 1.0, "static_batch_ms": 5.0}
 
 def cpu_s(work: Callable[[int], object], times: int = 5) -> float:
     """The least of several runs, after one that is not counted."""
-    items = []
+    seconds = []
     for run in range(times + 1):
         start = time.process_time()
         work(run)
-        items.append(time.process_time() - start)
-    return min(items[1:])
+        seconds.append(time.process_time() - start)
+    return min(seconds[1:])
 
 
 def measured(name: str, batch: OpBatch) -> dict[str, float]:

@@ -95,10 +95,10 @@ def batch_of(family: str, rows: int) -> OpBatch:
     drawn = draw_batch(model, case_of(family)[1], rows, rng)
     dims = {}
     for name, values in drawn.dims.items():
-        one = values
+        lengths = values
         if name in drawn.ragged and drawn.offsets is not None:
-            one = values[drawn.offsets[:-1]]
-        dims[name] = np.minimum(one, LENGTHS.get(name, 1 << 62))
+            lengths = values[drawn.offsets[:-1]]
+        dims[name] = np.minimum(lengths, LENGTHS.get(name, 1 << 62))
     if family.startswith("attention"):
         groups = rng.choice([1, 2, 4, 8], rows)
         dims |= {"num_kv_heads": groups, "num_heads": groups * rng.choice([1, 4, 8], rows)}
@@ -135,8 +135,8 @@ def kernel_figures(family: str) -> dict[str, float]:
     def many(evidence: Evidence) -> Callable[[], object]:
         return lambda: kernel_times(model, batch, device, evidence)
 
-    known = kernel_times(model, batch.rows(np.arange(9)), device)
-    if known.learned is None and load_artefact(family) is not None:
+    predicted = kernel_times(model, batch.rows(np.arange(9)), device)
+    if predicted.learned is None and load_artefact(family) is not None:
         raise SystemExit(f"the correction of {family} does not hold for {batch.variant}")
     alone = float(np.median([alone_s(op) for op in ops]))
     dispatch.times(ops, device)

@@ -74,13 +74,13 @@ def llama_block(tokens: int, context: int) -> Iterator[tuple[str, dict[str, int]
 
 def layers() -> Iterator[tuple[str, str, dict[str, int]]]:
     """Model, layer and its sizes, each size once a model."""
-    for model, some in (
+    for model, network in (
         ("ResNet-50", resnet50()),
         ("Llama-3.1-8B prefill of 2048", llama_block(2048, 2048)),
         ("Llama-3.1-8B decode at 2048", llama_block(1, 2048)),
     ):
         seen: set[tuple[int, ...]] = set()
-        for name, sizes in some:
+        for name, sizes in network:
             if tuple(sizes.values()) not in seen:
                 seen.add(tuple(sizes.values()))
                 yield model, name, sizes
@@ -88,20 +88,20 @@ def layers() -> Iterator[tuple[str, str, dict[str, int]]]:
 
 def run(task: Task, einsum: Einsum, objective: Any, efforts: tuple[int, ...]) -> list[Any]:
     """Value, gap and seconds by effort, until the gap is small enough."""
-    items = []
+    rows = []
     for effort, enough in zip(efforts, ENOUGH, strict=False):
         start = time.process_time()
         best = best_mapping(
             einsum, task.architecture, task.constraints, objective=objective, effort=effort
         )
         seconds = time.process_time() - start
-        items.append({
+        rows.append({
             "effort": effort, "value": best.value, "gap": round(best.gap, 6),
             "tried": best.tried, "cpu_s": round(seconds, 3),
         })  # fmt: skip
         if best.gap <= enough:
             break
-    return items
+    return rows
 
 
 def rate(task: Task) -> dict[str, float]:

@@ -56,17 +56,17 @@ def azure() -> tuple[I64, I64, I64, str]:
         import pyarrow.parquet as pq
 
         table = pq.read_table(path, filters=[("trace", "=", TRACE)])
-        at, requested, remark = (
+        at, inputs, outputs = (
             table[n].to_numpy() for n in ("arrival_s", "input_tokens", "output_tokens")
         )
         times = np.rint((at - at[0]) * 1e9).astype(np.int64)
-        return times, requested.astype(np.int64), np.maximum(remark, 1).astype(np.int64), TRACE
+        return times, inputs.astype(np.int64), np.maximum(outputs, 1).astype(np.int64), TRACE
     random = np.random.default_rng(0)
     count = 20_000
-    requested = np.clip(np.exp(random.normal(6.93, 0.9, count)), 4, 14_000)
-    remark = np.clip(np.exp(random.normal(4.87, 0.9, count)), 1, 1000)
+    inputs = np.clip(np.exp(random.normal(6.93, 0.9, count)), 4, 14_000)
+    outputs = np.clip(np.exp(random.normal(4.87, 0.9, count)), 1, 1000)
     times = np.rint(np.cumsum(random.exponential(0.18, count)) * 1e9)
-    items = [each.astype(np.int64) for each in (times, requested, remark)]
+    items = [each.astype(np.int64) for each in (times, inputs, outputs)]
     return items[0], items[1], items[2], "drawn"
 
 
@@ -91,8 +91,8 @@ def at_load(spec: ReplicaSpec, requests: int) -> Requests:
 
     What it carries is that of a burst of requests, in a process of its own beforehand.
     """
-    times, requested, remark, _ = azure()
-    burst = Requests.from_arrays(np.zeros(4000, dtype=np.int64), requested[:4000], remark[:4000])
+    times, inputs, outputs, _ = azure()
+    burst = Requests.from_arrays(np.zeros(4000, dtype=np.int64), inputs[:4000], outputs[:4000])
     spent_s = Simulation(burst, [spec]).run().end_ns * 1e-9
     rounds = -(-requests // len(times))
     gap = int(times[-1] // (len(times) - 1))
@@ -100,7 +100,7 @@ def at_load(spec: ReplicaSpec, requests: int) -> Requests:
     share = (requests / (LOAD * 4000 / spent_s)) / (float(every[-1]) * 1e-9)
     at = np.rint(every * share).astype(np.int64)
     return Requests.from_arrays(
-        at, np.tile(requested, rounds)[:requests], np.tile(remark, rounds)[:requests]
+        at, np.tile(inputs, rounds)[:requests], np.tile(outputs, rounds)[:requests]
     )
 
 
@@ -123,8 +123,8 @@ def simulated(name: str, requests_file: str, warm: int) -> dict[str, float]:
     from silicast.formats.table_writer import write_table
     from silicast.serving.statistics.tables import requests_table
 
-    remaining = np.load(requests_file)
-    requests = Requests.from_arrays(remaining["at"], remaining["asked"], remaining["said"])
+    arrays = np.load(requests_file)
+    requests = Requests.from_arrays(arrays["at"], arrays["asked"], arrays["said"])
     model, plan, _ = DEPLOYMENTS[name]
     spec = spec_of(model, plan)
     seconds: list[tuple[float, float]] = []
@@ -165,12 +165,12 @@ def mixed(count: int = MIXED, seed: int = 3) -> list[dict[str, Any]]:
         if model == "DeepSeek-V3" and device == "h100":
             device = "h200"
         clients = int(2 ** random.integers(0, 10))
-        requested, remark = (int(2 ** random.integers(7, 14)) for _ in range(2))
+        input_len, output_len = (int(2 ** random.integers(7, 14)) for _ in range(2))
         arrival: dict[str, Any] = {"kind": "closed", "concurrency": clients}
         if random.random() < 0.2:
             arrival = {"kind": "poisson", "rate_per_s": float(2.0 ** random.uniform(-2, 2))}
         workload: dict[str, Any] = {
-            "arrival": arrival, "input_len": requested, "output_len": remark,
+            "arrival": arrival, "input_len": input_len, "output_len": output_len,
             "requests": int(np.clip(4 * clients, 32, 1024)),
         }  # fmt: skip
         if random.random() < 0.5:

@@ -158,11 +158,11 @@ class Rows:
         """Through `silicast.deployment`, of a size of its own, or near those before it."""
         count = 30 if near else 5
         for _ in range(count):
-            stated = lengths(self.draw)
+            sizes = lengths(self.draw)
             if near:
-                stated |= {"batch": 8, "input_len": 1000 + self.draw.randint(0, 23)}
-                stated |= {"output_len": 128}
-            self.known.batch(**stated)
+                sizes |= {"batch": 8, "input_len": 1000 + self.draw.randint(0, 23)}
+                sizes |= {"output_len": 128}
+            self.known.batch(**sizes)
         return count
 
     def batches(self, count: int) -> float:
@@ -296,12 +296,12 @@ def measured() -> Iterator[tuple[str, float, str]]:
 
 def off() -> dict[str, float]:
     """How far totals of `silicast.deployment` are from `silicast.infer`, percent."""
-    draw, known = random.Random(7), silicast.deployment(**WHERE)
+    draw, compiled = random.Random(7), silicast.deployment(**WHERE)
     errors = []
     for _ in range(30):
-        stated = lengths(draw)
-        exact = silicast.infer(**WHERE, **stated).total_ms.estimate
-        errors.append(100.0 * abs(known.batch(**stated)["total_ms"].estimate / exact - 1.0))
+        sizes = lengths(draw)
+        exact = silicast.infer(**WHERE, **sizes).total_ms.estimate
+        errors.append(100.0 * abs(compiled.batch(**sizes)["total_ms"].estimate / exact - 1.0))
     return {"median_pct": statistics.median(errors), "most_pct": max(errors)}
 
 
@@ -323,9 +323,9 @@ def main(out: str = "") -> None:
     print(result["deployment_batch_off"])
     if out:
         path = Path(out)
-        known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        known[_CORE.description] = result
-        path.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+        former = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        former[_CORE.description] = result
+        path.write_text(json.dumps(former, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -43,14 +43,18 @@ def _write(path: Path) -> None:
     with path.open("w") as file:
         if path.suffix == ".csv":
             file.write(f"{','.join(columns)}\n")
-        for at, requested, remark in zip(
+        for at, input_tokens, output_tokens in zip(
             *(each.tolist() for each in columns.values()), strict=True
         ):
             if path.suffix == ".csv":
-                file.write(f"{at},{requested},{remark}\n")
+                file.write(f"{at},{input_tokens},{output_tokens}\n")
                 continue
-            row = {"timestamp": int(at * 1000), "input_length": requested, "output_length": remark}
-            blocks = list(range(requested, requested - (-requested // 512)))
+            row = {
+                "timestamp": int(at * 1000),
+                "input_length": input_tokens,
+                "output_length": output_tokens,
+            }
+            blocks = list(range(input_tokens, input_tokens - (-input_tokens // 512)))
             file.write(f"{json.dumps({**row, 'hash_ids': blocks})}\n")
 
 

@@ -56,8 +56,8 @@ def main() -> None:
     """Writes the medians."""
     result = {}
     for system, device in DEVICES.items():
-        known = list(campaigns(system).items())
-        chosen = known[:: max(len(known) // SAMPLE, 1)]
+        every = list(campaigns(system).items())
+        chosen = every[:: max(len(every) // SAMPLE, 1)]
         bands: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
         for sizes, (long, short) in chosen:
             ours, slow, quick = predicted_us(device, sizes), np.median(long), np.median(short)

@@ -263,10 +263,10 @@ def main() -> None:
         figures["cpu_efficiency_of_two_processes"] = round(alone_s / two_s, 3)
         many = Sweep(read_scenario_space(space_file(folder, asked.points)), folder)
         start = time.process_time()
-        known = sum(1 for _ in many.cases())
+        known_again = sum(1 for _ in many.cases())
         figures |= {
             "cpu_s_of_a_sweep": round(alone_s, 2),
-            "points_known_again": known,
+            "points_known_again": known_again,
             "cpu_s_to_know_them": round(time.process_time() - start, 2),
         }
     print(json.dumps(figures, indent=1))

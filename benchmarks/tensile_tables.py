@@ -75,17 +75,17 @@ def errors(part: Tuned, known: Mapping[Product, list[int]]) -> dict[str, float]:
     here = [i for i in range(len(part)) if chosen[i] >= 0 and len(known[which[i]]) > 1]
     if not here:
         return {"rows": 0.0}
-    some = part.take(np.array(here))
-    time = candidate_times(some)
-    remark = quantile(time, _chances(some, time), 0.5)
+    judged = part.take(np.array(here))
+    time = candidate_times(judged)
+    median_s = quantile(time, _chances(judged, time), 0.5)
     off: dict[str, list[float]] = defaultdict(list)
     for column, row in enumerate(here):
-        current, every = int(chosen[row]), list(known[which[row]])
-        true = time[current, column]
+        chosen_tile, every = int(chosen[row]), list(known[which[row]])
+        true = time[chosen_tile, column]
         off["one_time_for_all_repeats"].append(_least(time[every, column]))
-        every.remove(current)
+        every.remove(chosen_tile)
         off["other_repeats"].append(abs(float(np.median(time[every, column])) / true - 1.0))
-        off["shipped_chances"].append(abs(remark[column] / true - 1.0))
+        off["shipped_chances"].append(abs(median_s[column] / true - 1.0))
     means = {name: round(float(np.mean(values)), 4) for name, values in off.items()}
     return {"rows": float(len(here)), **means}
 
@@ -94,9 +94,9 @@ def _chances(rows: Tuned, time: F64) -> F64:
     near, chances = time.min(axis=0) / time, np.empty_like(time)
     about = str(rows.architecture[0]), str(rows.dtype[0])
     for cores in np.unique(rows.cores).tolist():
-        some = np.flatnonzero(rows.cores == cores)
-        sizes = rows.m[some], rows.n[some], rows.k[some], rows.batch[some]
-        chances[:, some] = tile_probabilities(sizes, cores, near[:, some], *about)
+        of_cores = np.flatnonzero(rows.cores == cores)
+        sizes = rows.m[of_cores], rows.n[of_cores], rows.k[of_cores], rows.batch[of_cores]
+        chances[:, of_cores] = tile_probabilities(sizes, cores, near[:, of_cores], *about)
     return chances
 
 
@@ -107,18 +107,18 @@ def _least(times: F64) -> float:
 
 def main() -> None:
     rows = tuned_rows(data_folder())
-    known = repeats(rows)
+    repeated = repeats(rows)
     table = {
-        f"{part.architecture[0]} {part.dtype[0]}": errors(part, known)
+        f"{part.architecture[0]} {part.dtype[0]}": errors(part, repeated)
         for part in groups_of(rows, unseen=True, most=SCORED_ROWS)
     }
     parts = {name: x for name, x in table.items() if x["rows"]}
     for architecture in ("", *(f"{name} " for name in sorted(set(rows.architecture.tolist())))):
-        some = [x for name, x in parts.items() if name.startswith(architecture)]
-        count = sum(x["rows"] for x in some)
+        of_architecture = [x for name, x in parts.items() if name.startswith(architecture)]
+        count = sum(x["rows"] for x in of_architecture)
         means = {
-            name: round(sum(x["rows"] * x[name] for x in some) / count, 4)
-            for name in some[0] if name != "rows"
+            name: round(sum(x["rows"] * x[name] for x in of_architecture) / count, 4)
+            for name in of_architecture[0] if name != "rows"
         }  # fmt: skip
         table[f"{architecture or 'all '}(mean)"] = {"rows": count, **means}
     fitting.write(TARGET, {"mean_ape": table, "share_copied": copies(rows)})

@@ -41,21 +41,21 @@ WORTH = 1.10
 FLAGGED = "pipeweave/kernel_moe_tuning_gain.parquet"
 
 
-def gains(items: Sequence[Choice], split: str, shared: float) -> dict[str, float]:
+def gains(made: Sequence[Choice], split: str, shared: float) -> dict[str, float]:
     """Gains over a default whose time was measured, its configuration unknown, alone and with all
     kernels of the device in one file; and over SGLang's rule, whose configuration is known too, so
     that part of its error holds for the best as well.
     """
-    timed = [one for one in items if one.problem.default_s]
-    ruled = [one for one in items if one.problem.heuristic_s]
+    timed = [choice for choice in made if choice.problem.default_s]
+    ruled = [choice for choice in made if choice.problem.heuristic_s]
     best = np.array([best_s(x) for x in timed])
-    default = np.array([one.problem.default_s for one in timed])
-    rule = np.array([one.problem.heuristic_s for one in ruled])
+    default = np.array([choice.problem.default_s for choice in timed])
+    rule = np.array([choice.problem.heuristic_s for choice in ruled])
     rule_best, rule_chosen = (np.array([f(x) for x in ruled]) for f in (best_s, chosen_s))
-    remark = np.array([one.rule_s for one in ruled])
-    known = rule / (rule_chosen * (rule / remark) ** shared)
+    rule_s = np.array([choice.rule_s for choice in ruled])
+    rule_measured = rule / (rule_chosen * (rule / rule_s) ** shared)
     saved = 1.0 - rule_best / rule
-    hit = np.array([one.hits(1) for one in ruled])
+    hit = np.array([choice.hits(1) for choice in ruled])
     alone = factors(default_gains(timed, split))
     filed = {}
     if split == "device":
@@ -69,9 +69,9 @@ def gains(items: Sequence[Choice], split: str, shared: float) -> dict[str, float
         "spearman_over_default": rank_correlation(default / best, alone),
         **{f"over_default_{k}": v for k, v in worth(default / best, alone).items()},
         **filed,
-        "spearman_over_rule_measured": rank_correlation(rule / rule_best, known),
-        **{f"over_rule_{k}": v for k, v in worth(rule / rule_best, known).items()},
-        "spearman_over_rule_beforehand": rank_correlation(rule / rule_best, remark / rule_chosen),
+        "spearman_over_rule_measured": rank_correlation(rule / rule_best, rule_measured),
+        **{f"over_rule_{k}": v for k, v in worth(rule / rule_best, rule_measured).items()},
+        "spearman_over_rule_beforehand": rank_correlation(rule / rule_best, rule_s / rule_chosen),
         "rule_mean_gain_pct": 100.0 * float(saved.mean()),
         "rule_gain_realised": float(saved[hit].sum() / saved.sum()),
     }
@@ -79,20 +79,20 @@ def gains(items: Sequence[Choice], split: str, shared: float) -> dict[str, float
 
 def factors(beliefs: Sequence[GainBelief]) -> F:
     """Middles of gains, as factors."""
-    return np.exp([one.middle for one in beliefs])
+    return np.exp([belief.middle for belief in beliefs])
 
 
-def best_s(one: Choice) -> float:
-    return one.problem.best_s
+def best_s(choice: Choice) -> float:
+    return choice.problem.best_s
 
 
-def chosen_s(one: Choice) -> float:
-    return one.chosen_s
+def chosen_s(choice: Choice) -> float:
+    return choice.chosen_s
 
 
-def worth(true: F, remark: F) -> dict[str, float]:
+def worth(true: F, believed: F) -> dict[str, float]:
     """Of kernels said to gain 10 % or more, how many do; and how many of all do."""
-    told = remark >= WORTH
+    told = believed >= WORTH
     return {
         "precision": float((true[told] >= WORTH).mean()), "told": float(told.sum()),
         "base_rate": float((true >= WORTH).mean()),
@@ -110,16 +110,22 @@ def flagged(device: str, *, as_a_file: bool = False) -> dict[str, float]:
         measured_kernel(flagged_kernel(row), device, [row["default_latency_us"]]) for row in rows
     ]
     errors = group_errors(every) if as_a_file else [None] * len(every)
-    items = [diagnose_measured(one, error) for one, error in zip(every, errors, strict=True)]
-    remark = np.array([1.0 if x.faster is None else x.measured_us / x.faster.estimate_us
-                     for x in items])  # fmt: skip
-    most = np.array([1.0 if x.faster is None else x.measured_us / x.faster.p05_us for x in items])
-    least = np.array([1.0 if x.faster is None else x.measured_us / x.faster.p95_us for x in items])
+    diagnoses = [
+        diagnose_measured(kernel, error) for kernel, error in zip(every, errors, strict=True)
+    ]
+    gains_said = np.array([1.0 if x.faster is None else x.measured_us / x.faster.estimate_us
+                     for x in diagnoses])  # fmt: skip
+    most = np.array(
+        [1.0 if x.faster is None else x.measured_us / x.faster.p05_us for x in diagnoses]
+    )
+    least = np.array(
+        [1.0 if x.faster is None else x.measured_us / x.faster.p95_us for x in diagnoses]
+    )
     true = np.array([row["default_latency_us"] / row["best_latency_us"] for row in rows])
     return {
-        "kernels": float(len(rows)), "spearman": rank_correlation(true, remark),
+        "kernels": float(len(rows)), "spearman": rank_correlation(true, gains_said),
         "spearman_of_gap": rank_correlation(true, np.array([-row["rel_gap"] for row in rows])),
-        "mean_ape": float(np.abs(remark / true - 1.0).mean()), **worth(true, remark),
+        "mean_ape": float(np.abs(gains_said / true - 1.0).mean()), **worth(true, gains_said),
         "coverage": float(((least <= true) & (true <= most)).mean()),
     }  # fmt: skip
 

@@ -95,14 +95,14 @@ def scored(name: str, module: Any, shape: tuple[int, ...], device: Path) -> list
     return rows
 
 
-def passed(module: Any, given: Any) -> float:
+def passed(module: Any, inputs: Any) -> float:
     """Seconds of its thread that one pass takes."""
     start = time.thread_time()
-    module(given)
+    module(inputs)
     return time.thread_time() - start
 
 
-def traced(module: Any, given: Any, path: Path) -> float:
+def traced(module: Any, inputs: Any, path: Path) -> float:
     """Seconds of the quickest of some profiled passes, whose trace is written."""
     from torch.profiler import ProfilerActivity, profile
 
@@ -110,7 +110,7 @@ def traced(module: Any, given: Any, path: Path) -> float:
     for _ in range(ROUNDS):
         with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
             start = time.perf_counter()
-            module(given)
+            module(inputs)
             seconds = time.perf_counter() - start
         if seconds < least:
             least = seconds

@@ -100,9 +100,11 @@ def four_gpus(folder: Path, rows_of: Mapping[str, list[dict[str, Any]]]) -> list
         if (row["device"], row["config"]) == ONE:
             labels[row["name"], "forward"] = row["fw_ms"]
             labels[row["name"], "backward"] = row["bw_ms"] + row["acc_ms"]
-    one = find_device(device)
-    before = block_times(read_neusight_graph(rows_of[config], layers=layers, name=config), one)
-    known = sum(count * labels[key] for key, (count, _) in before.items() if key in labels)
+    one_device = find_device(device)
+    before = block_times(
+        read_neusight_graph(rows_of[config], layers=layers, name=config), one_device
+    )
+    measured_ms = sum(count * labels[key] for key, (count, _) in before.items() if key in labels)
     results = []
     for option in PARALLEL:
         graph = read_neusight_graph(rows_of[option], layers=layers, name=option)
@@ -118,7 +120,7 @@ def four_gpus(folder: Path, rows_of: Mapping[str, list[dict[str, Any]]]) -> list
         exposed = program.family_seconds()
         sent_ms = 1e3 * sum(exposed.get(name, 0.0) for name in ("all_reduce", "send_recv"))
         measured = rows[FOUR, option]["meas_e2e_ms"]
-        whatif = source["meas_e2e_ms"] * scaled / known + sent_ms
+        whatif = source["meas_e2e_ms"] * scaled / measured_ms + sent_ms
         results.append(
             {
                 "config": option,
@@ -162,29 +164,29 @@ def scored(
     source: Mapping[str, Any], target: Mapping[str, Any], labels: Labels, graph: Graph
 ) -> dict[str, Any]:
     """Times of a pass on the target, ms: measured, and by three ways."""
-    one, other = find_device(source["device"]), find_device(target["device"])
-    known = before_bound = after_bound = scaled = 0.0
+    source_device, target_device = find_device(source["device"]), find_device(target["device"])
+    measured_ms = before_bound = after_bound = scaled = 0.0
     seen: set[str] = set()
     for block in graph.blocks:
         if block.direction != "forward":
             continue
         for node in block.nodes:
             name = node.name.partition("#")[0]
-            before, after = time_of(node.op, one), time_of(node.op, other)
+            before, after = time_of(node.op, source_device), time_of(node.op, target_device)
             before_bound += block.count * before.bound_s
             after_bound += block.count * after.bound_s
             if name in labels and name not in seen:
                 seen.add(name)
-                known += block.count * labels[name]
+                measured_ms += block.count * labels[name]
                 scaled += block.count * labels[name] * after.estimate_s / before.estimate_s
     return {
         "config": source["config"],
         "traced": source["device"],
         "device": target["device"],
         "measured": target["meas_e2e_ms"],
-        "known_over_pass": known / source["meas_e2e_ms"],
-        "whatif": source["meas_e2e_ms"] * scaled / known,
-        "prediction": predicted_ms(graph, other),
+        "known_over_pass": measured_ms / source["meas_e2e_ms"],
+        "whatif": source["meas_e2e_ms"] * scaled / measured_ms,
+        "prediction": predicted_ms(graph, target_device),
         "roofline_ratio": source["meas_e2e_ms"] * after_bound / before_bound,
     }
 

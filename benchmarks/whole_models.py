@@ -103,12 +103,12 @@ def summary(rows: Sequence[Compared]) -> dict[str, Any]:
         if label == "after" and all(row.after_ms is None and not row.reason for row in rows):
             continue
         ape = [100.0 if error is None else abs(error) for error in errors]
-        known = [math.log1p(error / 100.0) for error in errors if error is not None]
+        log_errors = [math.log1p(error / 100.0) for error in errors if error is not None]
         summary[label] = {
             "mean_ape": fmean(ape),
             "median_ape": median(ape),
             "max_ape": max(ape),
-            "bias_pct": 100.0 * math.expm1(fmean(known)) if known else None,
+            "bias_pct": 100.0 * math.expm1(fmean(log_errors)) if log_errors else None,
             "coverage_pct": 100.0 * fmean(bool(getattr(row, f"{label}_inside")) for row in rows),
         }
     return summary

@@ -66,8 +66,10 @@ def write(table: list[dict[str, Any]]) -> dict[str, Any]:
     summary: dict[str, Any] = {"all": errors_of(table)}
     for device in DEVICES.values():
         for dense in (True, False):
-            some = [t for t in table if t["device"] == device and (t["model"] in DENSE) is dense]
-            summary[f"{device}, {'dense' if dense else 'experts'}"] = errors_of(some)
+            of_class = [
+                t for t in table if t["device"] == device and (t["model"] in DENSE) is dense
+            ]
+            summary[f"{device}, {'dense' if dense else 'experts'}"] = errors_of(of_class)
     fitting.write(OUT, {"summary": summary, "steps": table})
     return summary
 
@@ -92,12 +94,12 @@ def errors_of(steps: list[dict[str, Any]]) -> dict[str, Any]:
 
 def complete(row: dict[str, str]) -> bool:
     """Whether a row states what a prediction needs."""
-    stated = (
+    needed = (
         "step_time_s", "mean_len", "plan_training", "plan_generation", "sequences_per_step",
         "trainer_gpus", "rollout_gpus",
     )  # fmt: skip
     kind = row["model"] in MODELS and row["device"] in DEVICES and row["precision"] == BF16
-    return kind and not row["flag"] and all(row[name] for name in stated)
+    return kind and not row["flag"] and all(row[name] for name in needed)
 
 
 def exponential_mean(target: float, limit: float) -> float:
@@ -115,13 +117,13 @@ def exponential_mean(target: float, limit: float) -> float:
     return 0.5 * (low + high)
 
 
-def degrees_of(stated: str) -> dict[str, int]:
+def degrees_of(text: str) -> dict[str, int]:
     """Parallel degrees of a plan; rows of one model state more than they name, ones.
 
     >>> degrees_of("[TP,CP,EP,PP,VPP]=[4,1,1,4,n/a]")
     {'tp': 4, 'cp': 1, 'ep': 1, 'pp': 4}
     """
-    names, _, values = stated.partition("=")
+    names, _, values = text.partition("=")
     numbers = json.loads(values.replace("n/a", "0"))
     del numbers[3:-2]
     plan = dict(zip(names.strip("[]").lower().split(","), numbers, strict=True))
@@ -194,8 +196,8 @@ def scored(row: dict[str, str]) -> dict[str, Any]:
     trains_s = updates * (2 * times["logprob"] + times["update"]) + times["weights"]
     # copies of a sequence end apart: what comes behind them ends the rollouts
     rollout_s = whole.estimate * 1e-3 - trains_s
-    known = workflow_constants().policy
-    wake, around = 1.0 if apart else 1.0 + known.wake_share, 1.0 + known.between_share
+    constants = workflow_constants().policy
+    wake, around = 1.0 if apart else 1.0 + constants.wake_share, 1.0 + constants.between_share
     plain = rollout_s / (wake * around), trains_s / around
     predicted = max(rollout_s, trains_s) if apart else whole.estimate * 1e-3
     return result | {

@@ -60,9 +60,9 @@ def serve(
         SilicastError: see :func:`silicast.predict`.
 
     >>> import silicast
-    >>> found = silicast.serve(model="Llama-3.1-8B", device="h100", concurrency=2, requests=4,
+    >>> answer = silicast.serve(model="Llama-3.1-8B", device="h100", concurrency=2, requests=4,
     ...                        input_len=64, output_len=8)
-    >>> 0 < found["ttft_p50_ms"] < found["e2e_p50_ms"]
+    >>> 0 < answer["ttft_p50_ms"] < answer["e2e_p50_ms"]
     True
     """
     from silicast.app.flags import Degrees, flags_of
@@ -157,8 +157,8 @@ def train(
         SilicastError: see :func:`silicast.predict`.
 
     >>> import silicast
-    >>> found = silicast.train(model="Llama-3.2-1B", device="h100", gpus=2, tp=2, global_batch=4)
-    >>> found["step_time_s"] > 0
+    >>> answer = silicast.train(model="Llama-3.2-1B", device="h100", gpus=2, tp=2, global_batch=4)
+    >>> answer["step_time_s"] > 0
     True
     """
     from silicast.app.flags import flags_of
@@ -191,8 +191,8 @@ def explain(
         SilicastError: see :func:`silicast.predict`.
 
     >>> import silicast
-    >>> found = silicast.explain(model="Llama-3.1-8B", device="h100", output_len=2)
-    >>> sorted(part["name"] for part in found.why["parts"])
+    >>> answer = silicast.explain(model="Llama-3.1-8B", device="h100", output_len=2)
+    >>> sorted(part["name"] for part in answer.why["parts"])
     ['decode', 'prefill']
     """
     from silicast.app.flags import BatchFlags, Degrees, flags_of, inference_scenario
@@ -334,8 +334,8 @@ def compare(
             that scenarios have not; what a device cannot answer stands in its row.
 
     >>> import silicast
-    >>> found = silicast.compare(model="Llama-3.1-8B", device="h100, l4", output_len=4)
-    >>> [row.label for row in found]
+    >>> comparison = silicast.compare(model="Llama-3.1-8B", device="h100, l4", output_len=4)
+    >>> [row.label for row in comparison]
     ['h100', 'l4']
     """
     from silicast.app.comparing import candidates, demand_of
@@ -397,9 +397,9 @@ def sweep(
             of lists.
 
     >>> import silicast
-    >>> found = silicast.sweep(model="Llama-3.1-8B", device=["h100", "a100"], batch=[1, 8],
+    >>> table = silicast.sweep(model="Llama-3.1-8B", device=["h100", "a100"], batch=[1, 8],
     ...                        input_len=64, output_len=2)
-    >>> len(found), found[1].fields
+    >>> len(table), table[1].fields
     (4, {'device': 'h100', 'batch': 8})
     """
     if space is not None or store is not None:

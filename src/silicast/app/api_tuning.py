@@ -32,8 +32,8 @@ def diagnose(
             configuration that the device cannot run.
 
     >>> import silicast
-    >>> found = silicast.diagnose("gemm", m=64, n=4096, k=4096, device="H20", measured_us=90.0)
-    >>> found.bound_us < found.measured_us, found.faster.gain_pct > 5.0
+    >>> diagnosis = silicast.diagnose("gemm", m=64, n=4096, k=4096, device="H20", measured_us=90.0)
+    >>> diagnosis.bound_us < diagnosis.measured_us, diagnosis.faster.gain_pct > 5.0
     (True, True)
     """
     from silicast.scenario.answers.diagnose.answerer import diagnose as diagnosed

@@ -24,7 +24,7 @@ def recommend_scenario(
     """A scenario of task ``plan`` with a traffic.
 
     Args:
-        given: arguments that say what serves which requests; engine and format are not read.
+        arguments: what serves which requests, by name; engine and format are not read.
         gpus: the most devices.
         engines, dtypes: to choose among; one is stated, () = the default.
         varied: field of a scenario of task serving -> its values to choose among.

@@ -48,8 +48,8 @@ def sign_of(metric: str) -> int:
     >>> sign_of("ttft_p99_ms"), sign_of("output_tokens_per_s"), sign_of("gpus")
     (1, -1, 1)
     """
-    known = metric_of(metric)
-    return -1 if known is not None and known.kind in LARGER_IS_BETTER else 1
+    meaning = metric_of(metric)
+    return -1 if meaning is not None and meaning.kind in LARGER_IS_BETTER else 1
 
 
 def belonging(points: Sequence[UncertainPoint], metrics: Sequence[str]) -> F64:
@@ -129,8 +129,8 @@ def drawn_metrics(points: Sequence[UncertainPoint], metrics: Sequence[str]) -> F
     z = np.einsum("dc,pc->dp", common, loadings) + alone * remainder
     drawn = np.empty((DRAWS, len(points), len(metrics)))
     for column, name in enumerate(metrics):
-        known = metric_of(name)
-        power = known.per_time if known is not None else 1
+        meaning = metric_of(name)
+        power = meaning.per_time if meaning is not None else 1
         for row, each in enumerate(points):
             belief = each.beliefs[name]
             slower, quicker = _spreads(belief, power)

@@ -128,7 +128,7 @@ def fewest_devices(deployment: Deployment, demand: UserDemand, *, searches: bool
     candidates: list[Carried] = []
     refusal: SilicastError | None = None
     for each in _plans(deployment) if searches else (deployment,):
-        if candidates and each.plan.gpus > min(one.devices for one in candidates):
+        if candidates and each.plan.gpus > min(carried.devices for carried in candidates):
             break
         try:
             candidates.append(DeployedReplica.from_deployment(each, demand).carried())
@@ -140,7 +140,7 @@ def fewest_devices(deployment: Deployment, demand: UserDemand, *, searches: bool
     if not candidates:
         assert refusal is not None
         raise refusal
-    return min(candidates, key=lambda one: (one.devices, one.loop.tpot_s.estimate))
+    return min(candidates, key=lambda carried: (carried.devices, carried.loop.tpot_s.estimate))
 
 
 def _plans(deployment: Deployment) -> Iterator[Deployment]:

@@ -97,18 +97,18 @@ def _entered(position: Any, step: str | int, path: str) -> Any:
 
 
 def _nowhere(path: str, step: str | int, position: Any) -> SilicastError:
-    known: list[str] = []
+    names: list[str] = []
     if isinstance(position, dict):
-        known = sorted(position)
+        names = sorted(position)
     elif isinstance(position, list):
-        known = [
+        names = [
             next((str(entry[name]) for name in NAMES if name in entry), f"[{number}]")
             if isinstance(entry, dict)
             else f"[{number}]"
             for number, entry in enumerate(position)
         ]
     return unknown_name(
-        f"the base has no {step!r} there", path, f"there are {', '.join(known) or 'no fields'}"
+        f"the base has no {step!r} there", path, f"there are {', '.join(names) or 'no fields'}"
     )
 
 
@@ -229,13 +229,13 @@ class DesignEvaluation(Evaluation):
         for problem in check_architecture(built.architecture):
             return DesignOutcome(cause=f"no architecture: {problem.field}")
         try:
-            known = of_the_chip(built.architecture, self._die)
+            of_chip = of_the_chip(built.architecture, self._die)
         except SilicastError as error:
             return DesignOutcome(cause=f"no die: {error.field}")
-        if cause := over_a_cap(self._caps, known):
+        if cause := over_a_cap(self._caps, of_chip):
             return DesignOutcome(cause=cause)
         try:
-            metrics = self.running(design, built) | known
+            metrics = self.running(design, built) | of_chip
         except SilicastError as error:
             cause = infeasibility(error)
             if not cause:
@@ -307,7 +307,7 @@ def problem_of(read: ReadSpace) -> SearchProblem:
 
 
 def _layers(read: ReadSpace) -> tuple[EinsumLayer, ...]:
-    items = []
+    layers = []
     for number, table in enumerate(read.content.layer):
         where = f"layer[{number}]"
         sizes = dict(table)
@@ -318,15 +318,15 @@ def _layers(read: ReadSpace) -> tuple[EinsumLayer, ...]:
                 f"expected 1 or more, found {count!r}", field=f"{where}.count", file=read.file
             )
         einsum = _located(sized, (op, sizes), where, read.file)
-        items.append(EinsumLayer(name, einsum, count))
-    if not items:
+        layers.append(EinsumLayer(name, einsum, count))
+    if not layers:
         raise SilicastError(
             "nothing runs on the designs",
             field="layer",
             file=read.file,
             hint='give one [[layer]], such as op = "matmul", m = 64, n = 64, k = 64',
         )
-    return distinct(items)
+    return distinct(layers)
 
 
 def check_metrics(read: ReadSpace, base: ChangedBase, known: Sequence[str]) -> None:

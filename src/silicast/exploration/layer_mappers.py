@@ -92,21 +92,21 @@ class CountedOnce:
         architecture, rules = design.architecture, design.constraints
         family = self._family(architecture)
         key = (number, skeleton(architecture), _key(rules))
-        known = self._counted.get(key)
-        if known is None or known.family is not family:
-            known = counted_mappings(self._layers[number].einsum, family, rules)
-            self._counted[key] = known
-        _, row, costs = known.chosen(architecture, self._objective)
+        counted = self._counted.get(key)
+        if counted is None or counted.family is not family:
+            counted = counted_mappings(self._layers[number].einsum, family, rules)
+            self._counted[key] = counted
+        _, row, costs = counted.chosen(architecture, self._objective)
         return float(costs.cycles[row]), float(costs.energy_pj[row])
 
     def _family(self, architecture: Architecture) -> DesignFamily:
         """The family of a design, which grows where the design is larger than all before."""
         key = skeleton(architecture)
-        known = self._families.get(key)
+        family = self._families.get(key)
         self._families[key] = (
             DesignFamily.from_architecture(architecture)
-            if known is None
-            else known.with_(architecture)
+            if family is None
+            else family.with_(architecture)
         )
         return self._families[key]
 

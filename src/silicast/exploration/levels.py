@@ -84,13 +84,13 @@ def rule_of(
             raise unknown_name(f"no parameter {name!r}", where, f"there are {', '.join(levels)}")
         indices = []
         for value in wanted:
-            known = level_value(value, where)
-            if known not in levels[name]:
+            level = level_value(value, where)
+            if level not in levels[name]:
                 shown = ", ".join(str(each) for each in levels[name][:20])
                 raise SilicastError(
                     f"{name} is never {value!r}", field=f"{where}.{name}", hint=f"it is {shown}"
                 )
-            indices.append(levels[name].index(known))
+            indices.append(levels[name].index(level))
         if not indices:
             raise SilicastError("holds no value", field=f"{where}.{name}")
         table[name] = tuple(indices)

@@ -82,20 +82,20 @@ def search_networks(
         every = space.every(evaluations, seed)
         return ranked(every, latency(every), value(every), budget_ms, count)
     draw = np.random.default_rng(seed)
-    known = np.unique(space.every(max(int(evaluations * FIRST), 1), seed), axis=0)
-    latencies, values = latency(known), value(known)
-    generation = max((evaluations - len(known)) // GENERATIONS, 1)
-    while len(known) < evaluations:
-        best = ranked(known, latencies, values, budget_ms, PARENTS).choices
-        parents = best if len(best) else known[np.argsort(latencies, kind="stable")[:PARENTS]]
-        children = _children(space, parents, draw, min(generation, evaluations - len(known)))
-        fresh = _unknown(children, known)
+    tried = np.unique(space.every(max(int(evaluations * FIRST), 1), seed), axis=0)
+    latencies, values = latency(tried), value(tried)
+    generation = max((evaluations - len(tried)) // GENERATIONS, 1)
+    while len(tried) < evaluations:
+        best = ranked(tried, latencies, values, budget_ms, PARENTS).choices
+        parents = best if len(best) else tried[np.argsort(latencies, kind="stable")[:PARENTS]]
+        children = _children(space, parents, draw, min(generation, evaluations - len(tried)))
+        fresh = _unknown(children, tried)
         if not len(fresh):
             break
-        known = np.concatenate([known, fresh])
+        tried = np.concatenate([tried, fresh])
         latencies = np.concatenate([latencies, latency(fresh)])
         values = np.concatenate([values, value(fresh)])
-    return ranked(known, latencies, values, budget_ms, count)
+    return ranked(tried, latencies, values, budget_ms, count)
 
 
 def _children(space: ArchitectureSpace, parents: I64, draw: np.random.Generator, count: int) -> I64:
@@ -109,12 +109,12 @@ def _children(space: ArchitectureSpace, parents: I64, draw: np.random.Generator,
     return np.where(changed, drawn, children)
 
 
-def _unknown(children: I64, known: I64) -> I64:
-    """Distinct rows that are not known yet."""
+def _unknown(children: I64, tried: I64) -> I64:
+    """Distinct rows that were not tried yet."""
     kind = np.dtype((np.void, children.dtype.itemsize * children.shape[1]))
     rows = np.unique(children, axis=0)
     seen = np.isin(
         np.ascontiguousarray(rows).view(kind).ravel(),
-        np.ascontiguousarray(known).view(kind).ravel(),
+        np.ascontiguousarray(tried).view(kind).ravel(),
     )
     return rows[~seen]

@@ -115,8 +115,8 @@ class PriceList:
         Args:
             device: the catalog's name.
         """
-        items = [price for price in self.prices if find_device(price.device).name == device]
-        chosen = [price for price in items if _is_of(price, self.where)]
+        prices = [price for price in self.prices if find_device(price.device).name == device]
+        chosen = [price for price in prices if _is_of(price, self.where)]
         return min(chosen, key=lambda price: price.per_hour, default=None)
 
 
@@ -169,7 +169,7 @@ def price_list(
     return PriceList(tuple(prices), conditions)
 
 
-def _check_asked(stated: Sequence[Price], devices: Sequence[str]) -> None:
+def _check_asked(prices: Sequence[Price], devices: Sequence[str]) -> None:
     """Refuses the price of a device that nobody asks about: a slip of the pen."""
     if not devices:
         return
@@ -177,7 +177,7 @@ def _check_asked(stated: Sequence[Price], devices: Sequence[str]) -> None:
     for name in devices:
         with suppress(SilicastError):  # an unknown device is refused where it is predicted
             requested.add(find_device(name).name)
-    for price in stated:
+    for price in prices:
         if find_device(price.device).name not in requested:
             raise SilicastError(
                 f"{price.device} is not among the devices that are asked about",
@@ -240,8 +240,8 @@ def _row(row: Mapping[str, str], line: int, file: str) -> Price:
     else:
         requested = _number(row.get("price_per_hour") or "")
     if requested is None:
-        given = row.get("price_per_hour")
-        raise wrong("price_per_hour", f"expected a number from 0 on, found {given!r:.40}")
+        text = row.get("price_per_hour")
+        raise wrong("price_per_hour", f"expected a number from 0 on, found {text!r:.40}")
     count = _number(row.get("count") or "1")
     if not count or count != int(count):
         raise wrong("count", f"expected a number of devices, found {row['count']!r:.40}")

@@ -158,8 +158,8 @@ def prune(bounds: Sequence[float], evaluate: Evaluate, together: int = 1) -> Pru
     values: dict[int, float] = {}
     best = math.inf
     while order and (bounds[order[0]] < best or math.isinf(best)):
-        some = [x for x in order[:together] if bounds[x] < best or math.isinf(best)]
-        values |= zip(some, evaluate(some), strict=True)
-        order = order[len(some) :]
+        batch = [x for x in order[:together] if bounds[x] < best or math.isinf(best)]
+        values |= zip(batch, evaluate(batch), strict=True)
+        order = order[len(batch) :]
         best = min(values.values())
     return PruneResult(values, tuple(sorted(order)))

@@ -159,8 +159,8 @@ class ScenarioSpace:
         for p in self.space.parameters:
             if name in p.paths:
                 for value in p.values:
-                    one = _of_field(p, value, name)
-                    values[repr(one)] = one
+                    level = _of_field(p, value, name)
+                    values[repr(level)] = level
         return list(values.values())
 
     def points(self, shard: int = 0, shards: int = 1) -> Iterator[list[ScenarioPoint]]:
@@ -201,10 +201,11 @@ class ScenarioSpace:
         names = [*self.rules, *(each.text for each in self.limits)]
         codes = np.arange(min(self.rows, LISTED), dtype=np.int64)
         satisfied = np.stack([~column for column in self._breaks(self.space.decode(codes))])
-        for (first, one), (second, other) in itertools.combinations_with_replacement(
-            enumerate(satisfied), 2
-        ):
-            if not (one & other).any():
+        for (first, satisfied_first), (
+            second,
+            satisfied_second,
+        ) in itertools.combinations_with_replacement(enumerate(satisfied), 2):
+            if not (satisfied_first & satisfied_second).any():
                 pair = dict.fromkeys((names[first], names[second]))
                 raise SilicastError(
                     "no point keeps " + " and ".join(f"'{name}'" for name in pair),
@@ -256,8 +257,8 @@ class ScenarioSpace:
 
     def _numbers(self, name: str, designs: I64) -> F64:
         """A field's value in each point; 1 where its axis does not count and the base has none."""
-        stated = _at(self.base, name)
-        result = np.full(len(designs), 1.0 if stated is None else float(stated))
+        default = _at(self.base, name)
+        result = np.full(len(designs), 1.0 if default is None else float(default))
         active = self.space.active(designs)
         for index, p in enumerate(self.space.parameters):
             if name in p.paths:
@@ -379,7 +380,7 @@ def _rule(
 
 
 def _limits(table: ConstraintTable, where: str) -> list[ProductLimit]:
-    items = []
+    limits = []
     for kind in LIMITS:
         bound = getattr(table, kind)
         if bound is None:
@@ -388,10 +389,10 @@ def _limits(table: ConstraintTable, where: str) -> list[ProductLimit]:
         value = tuple(fields) if isinstance(fields, list | tuple) else float(fields)
         shown = " x ".join(value) if isinstance(value, tuple) else f"{value:g}"
         text = f"{' x '.join(table.product)} {kind.replace('_', ' ')} {shown}"
-        items.append(ProductLimit(table.product, kind, value, text))
-    if not items:
+        limits.append(ProductLimit(table.product, kind, value, text))
+    if not limits:
         raise SilicastError("states no limit", field=where, hint=f"one of {', '.join(LIMITS)}")
-    return items
+    return limits
 
 
 def _check_number(space: ScenarioSpace, name: str) -> None:

@@ -27,10 +27,10 @@ def method_of(name: str) -> Method:
     Raises:
         SilicastError: there is none.
     """
-    known = METHODS.all()
-    if name not in known:
-        raise unknown_name(f"unknown method {name!r}", "method", f"one of {', '.join(known)}")
-    return known[name]
+    methods = METHODS.all()
+    if name not in methods:
+        raise unknown_name(f"unknown method {name!r}", "method", f"one of {', '.join(methods)}")
+    return methods[name]
 
 
 def search(
@@ -121,8 +121,8 @@ def _steps(
         start += method.batch(start)
     while start < evaluations:
         size = method.batch(start)
-        known = history.first(start)
-        codes = method.propose(known, seed, size)
+        told = history.first(start)
+        codes = method.propose(told, seed, size)
         # Of a batch that was cut off, some are known.
         outcomes = list(history.outcomes[start:])
         left = codes[len(outcomes) : evaluations - start]
@@ -136,8 +136,8 @@ def _steps(
         history = History(
             problem.space,
             problem.objectives,
-            np.concatenate([known.codes, codes[: len(outcomes)]]),
-            (*known.outcomes, *outcomes),
+            np.concatenate([told.codes, codes[: len(outcomes)]]),
+            (*told.outcomes, *outcomes),
         )
         start += size
 

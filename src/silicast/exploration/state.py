@@ -123,14 +123,14 @@ def read_state(path: Path, problem: SearchProblem, method: str, seed: int) -> Se
         page="docs/how-to/search-designs.md",
         hint="name another file",
     )
-    for field, items, expected in (
+    for field, theirs, expected in (
         ("identity", content.identity, problem.identity),
         ("method", content.method, method),
         ("seed", content.seed, seed),
     ):
-        if items != expected:
+        if theirs != expected:
             raise SilicastError(
-                f"the file is of another search: {field} {items}, this one has {expected}",
+                f"the file is of another search: {field} {theirs}, this one has {expected}",
                 field=field,
                 file=file,
                 hint="the identity is that of space, base, layers and version; search anew into "

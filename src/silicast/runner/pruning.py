@@ -69,15 +69,15 @@ def pruned(
         point_bound(with_fields(sweep.space.base, point.fields), sweep.folder, metric)
         for point in points
     ]
-    known = [-math.inf if limit is None else sign * limit for limit in limits]
+    bounds = [-math.inf if limit is None else sign * limit for limit in limits]
 
-    def evaluate(some: Sequence[int]) -> list[float]:
-        answer(iter([cases[each] for each in some]))
+    def evaluate(chosen: Sequence[int]) -> list[float]:
+        answer(iter([cases[each] for each in chosen]))
         rows = {row["key"]: row.get(metric) for row in stored_rows(store).fitting.rows}
-        values = [rows.get(cases[each].key) for each in some]
+        values = [rows.get(cases[each].key) for each in chosen]
         return [math.inf if value is None else sign * float(value) for value in values]
 
-    result = prune(known, evaluate, together)
+    result = prune(bounds, evaluate, together)
     order = result.order
     if not order or math.isinf(result.values[order[0]]):
         answered = stored_rows(store)

@@ -136,8 +136,8 @@ class RayWorkers:
             if number < TRIES:
                 self._try(piece, number + 1)
                 return
-            what = f"{TRIES} workers of Ray ended: {type(error).__name__}"
-            lost = [broken(what, stated_id(line)) for line in piece]
+            message = f"{TRIES} workers of Ray ended: {type(error).__name__}"
+            lost = [broken(message, stated_id(line)) for line in piece]
             yield piece, [Replied.from_reply(each, is_lost=True) for each in lost]
             return
         if package != package_hash():

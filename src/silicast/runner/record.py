@@ -160,7 +160,7 @@ def skip_answered(
 
 
 def _check_maker(there: Maker, here: Maker, target: Path) -> None:
-    for name, what in (
+    for name, field in (
         ("format", "format of the record"),
         ("version", "version of Silicast"),
         ("package", "code or numbers of Silicast"),
@@ -168,7 +168,7 @@ def _check_maker(there: Maker, here: Maker, target: Path) -> None:
     ):
         was, now = getattr(there, name), getattr(here, name)
         if was != now:
-            raise _refused(target, f"was begun with another {what}: {was} there, {now} now")
+            raise _refused(target, f"was begun with another {field}: {was} there, {now} now")
 
 
 def skip_unrecorded(
@@ -211,15 +211,15 @@ def skip_unrecorded(
 
 def _taken(lines: CaseLines, count: int) -> list[Line]:
     """The next cases, fewer where there are no more."""
-    items: list[Line] = []
-    while len(items) < count:
+    taken: list[Line] = []
+    while len(taken) < count:
         if lines.waiting:
-            items.append(lines.waiting.popleft())
+            taken.append(lines.waiting.popleft())
         elif lines.ended:
             break
         else:
             lines.read()
-    return items
+    return taken
 
 
 def _read(path: Path) -> tuple[Maker | None, list[AnsweredGroup]]:

@@ -110,8 +110,8 @@ class StoredRows:
         Raises:
             SilicastError: it is none.
         """
-        known = (*self.fields, *self.metrics, *FIXED)
-        if name not in known:
+        names = (*self.fields, *self.metrics, *FIXED)
+        if name not in names:
             raise unknown_name(
                 f"no column {name!r:.60}", hint=near(name, [*self.fields, *self.metrics])
             )

@@ -146,9 +146,9 @@ class SweepJobs:
     async def _answer(self, job: SweepJob) -> None:
         points = job.layout.points
         for start in range(0, len(points), TOGETHER):
-            some = points[start : start + TOGETHER]
-            lines: list[Line] = [(start + at, bytes(point.case)) for at, point in enumerate(some)]
-            for point, replied in zip(some, await self._replies(lines), strict=True):
+            batch = points[start : start + TOGETHER]
+            lines: list[Line] = [(start + at, bytes(point.case)) for at, point in enumerate(batch)]
+            for point, replied in zip(batch, await self._replies(lines), strict=True):
                 job.add(point, replied)
             if job.size > self._limits.answer_bytes:
                 job.stop("stopped", f"its answers have more than {self._limits.answer_bytes} bytes")

@@ -291,8 +291,8 @@ def uncertainty_of(predictions: Mapping[str, Prediction]) -> dict[str, Any]:
     >>> from silicast.core.prediction import Part
     >>> error = ErrorFactors({"device:gemm": 0.04, "host": 0.03})
     >>> one = Prediction(Part("step", 1000), error, narrowed={"host": ErrorFactors({"x": 0.04})})
-    >>> found = uncertainty_of({"total_ms": one})["total_ms"]
-    >>> found["factors"][0], found["would_narrow"][0]["measure"]
+    >>> uncertainty = uncertainty_of({"total_ms": one})["total_ms"]
+    >>> uncertainty["factors"][0], uncertainty["would_narrow"][0]["measure"]
     ({'name': 'device:gemm', 'share': 0.64, 'log_sd': 0.04}, 'host')
     """
     return {name: _one(prediction) for name, prediction in predictions.items()}

@@ -134,7 +134,7 @@ def remarked(
 
     Args:
         answerer: what gave the answers.
-        scenarios, items: each and its answer.
+        scenarios, answers: each and its answer.
     """
     replies = [
         _saying(reply, *map(OVERRIDDEN.format, scenario.overridden))

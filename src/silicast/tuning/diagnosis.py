@@ -156,7 +156,7 @@ class Usual:
     def from_kernel(kernel: KernelTime, every: Sequence[Ranked]) -> Usual:
         """Of a predicted kernel with the rankings of its products."""
         card, device = shipped_ranker().card, every[0].steps.device
-        best = sum(one.estimate_s for one in every)
+        best = sum(product.estimate_s for product in every)
         if is_swept(kernel.op, device):
             usual, low, high = (
                 max(x, best) for x in (kernel.estimate_s, kernel.p05_s, kernel.p95_s)
@@ -185,7 +185,7 @@ class GroupError:
     kernels: int
 
 
-def diagnose_measured(one: Measured, error: GroupError | None = None) -> Diagnosis:
+def diagnose_measured(kernel_measured: Measured, error: GroupError | None = None) -> Diagnosis:
     """Diagnoses one measured kernel.
 
     Args:
@@ -195,24 +195,24 @@ def diagnose_measured(one: Measured, error: GroupError | None = None) -> Diagnos
         SilicastError: no such kernel, no measurement, one that is faster than its bound, or a
             configuration that the device cannot run.
     """
-    every = _ranked(one)
-    kernel, usual, measured, warnings = _checked(one, every)
-    stated = one.configuration is not None
-    ran = one.configuration or _likeliest(every, measured)
+    every = _ranked(kernel_measured)
+    kernel, usual, measured, warnings = _checked(kernel_measured, every)
+    is_stated = kernel_measured.configuration is not None
+    ran = kernel_measured.configuration or _likeliest(every, measured)
     check_legal(ran, every[0].steps.device, every[0].steps.recipe)
     parts = [_part(item.product, item, ran) for item in every]
     predicted = sum(seconds for seconds, _ in parts)
     causes = summed([causes for _, causes in parts])
     causes["unexplained"] = measured - predicted
-    if stated:
-        belief = _beside(every, predicted, measured, _spread(one.values_us))
+    if is_stated:
+        belief = _beside(every, predicted, measured, _spread(kernel_measured.values_us))
     else:
-        belief = _alone(usual, measured, _spread(one.values_us), error)
-    limit = _limit(one, kernel, measured)
+        belief = _alone(usual, measured, _spread(kernel_measured.values_us), error)
+    limit = _limit(kernel_measured, kernel, measured)
     if limit.state.startswith(CACHED):
         warnings.append(COUNTED)
-    most = measured if stated else usual.estimate_s
-    faster = _faster(every, one.configuration, belief, measured, (limit.seconds, most))
+    most = measured if is_stated else usual.estimate_s
+    faster = _faster(every, kernel_measured.configuration, belief, measured, (limit.seconds, most))
     return Diagnosis(
         measured_us=US * measured,
         predicted_us=US * usual.estimate_s,
@@ -220,11 +220,16 @@ def diagnose_measured(one: Measured, error: GroupError | None = None) -> Diagnos
         bound_by=limit.by,
         bound_state=limit.state,
         configuration=ran,
-        assumed=not stated,
+        assumed=not is_stated,
         ceiling_us=_ceiling_us(kernel.ceiling_s, usual.estimate_s, faster, limit),
         causes_us={name: US * value for name, value in causes.items()},
         faster=faster,
-        warnings=(*warnings, *kernel.warnings, *_doubts(one, error), *_quicker(usual, measured)),
+        warnings=(
+            *warnings,
+            *kernel.warnings,
+            *_doubts(kernel_measured, error),
+            *_quicker(usual, measured),
+        ),
     )
 
 
@@ -241,13 +246,13 @@ def _limit(one: Measured, kernel: KernelTime, measured: float) -> Limit:
     """The bound with every operand from memory, as causes count them, unless the measurement beats
     that, or the kernel's table says that they are cached.
     """
-    stated = one.op.variant.cache
+    cache = one.op.variant.cache
     is_even = one.op.family != "moe" or distribution_of(one.op.variant) == "balanced"
     few = "" if is_even else f", {SURELY}"
-    if stated in ("", "cold"):
+    if cache in ("", "cold"):
         cold = replace(one.op, variant=replace(one.op.variant, cache="cold"))
         (fetched,) = times([cold], one.device)
-        if stated or fetched.bound_s <= measured:
+        if cache or fetched.bound_s <= measured:
             return Limit(fetched.bound_s, fetched.bound_by, FROM_MEMORY + few)
     return Limit(kernel.bound_s, kernel.bound_by, CACHED + few)
 
@@ -274,25 +279,25 @@ def group_errors(kernels: Sequence[Measured]) -> list[GroupError | None]:
     positions: dict[tuple[object, ...], list[int]] = {}
     logs: dict[int, float] = {}
     card = shipped_ranker().card
-    for index, one in enumerate(kernels):
-        if one.configuration is not None or is_swept(one.op, one.device):
+    for index, kernel in enumerate(kernels):
+        if kernel.configuration is not None or is_swept(kernel.op, kernel.device):
             continue
         try:
-            every = _ranked(one)
-            _, usual, measured, _ = _checked(one, every)
+            every = _ranked(kernel)
+            _, usual, measured, _ = _checked(kernel, every)
         except SilicastError:  # named where it is diagnosed
             continue
         logs[index] = math.log(measured / usual.best_s)
-        group = one.device, one.op.variant.dtype, every[0].regime
+        group = kernel.device, kernel.op.variant.dtype, every[0].regime
         positions.setdefault(group, []).append(index)
     errors: list[GroupError | None] = [None] * len(kernels)
-    for some in positions.values():
-        if len(some) < GROUP:
+    for members in positions.values():
+        if len(members) < GROUP:
             continue
-        group_logs = [logs[index] for index in some]
+        group_logs = [logs[index] for index in members]
         log, sd = shared_error(group_logs, card.device_log_sd, card.group_sd, card.usual_gain)
-        for index in some:
-            errors[index] = GroupError(log, sd, card.group_sd, len(some))
+        for index in members:
+            errors[index] = GroupError(log, sd, card.group_sd, len(members))
     return errors
 
 
@@ -402,9 +407,11 @@ LIKELY = 40
 """Configurations that a tuned table may have held."""
 
 
-def _part(product: Product, result: Ranked, one: Configuration) -> tuple[float, dict[str, float]]:
+def _part(
+    product: Product, result: Ranked, configuration: Configuration
+) -> tuple[float, dict[str, float]]:
     """Predicted seconds of a product and their causes."""
-    steps = configured_steps(one, result)
+    steps = configured_steps(configuration, result)
     analytic = tile_times(product, steps, tile_constants())
     seconds = learned_s(product, steps, result)
     return seconds, product_causes(analytic, 0, seconds)

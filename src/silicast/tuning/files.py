@@ -123,9 +123,9 @@ def file_layout(engine: str) -> FileLayout:
     """
     file_layout = _catalog().engine.get(engine.strip().casefold())
     if file_layout is None:
-        known = ", ".join(_catalog().engine)
+        names = ", ".join(_catalog().engine)
         raise unknown_name(
-            f"no files of tuned configurations are known of {engine!r}", "engine", f"one of {known}"
+            f"no files of tuned configurations are known of {engine!r}", "engine", f"one of {names}"
         )
     return file_layout
 
@@ -162,8 +162,8 @@ def encoded(entries: Entries, layout: FileLayout, compiler: str = "") -> bytes:
     table: dict[str, Any] = {}
     if layout.states_compiler:
         table[_catalog().compiler_key] = compiler or layout.compiler
-    for tokens, one in sorted(entries.items()):
-        values = {names[name]: value for name, value in one.values if name in names}
+    for tokens, configuration in sorted(entries.items()):
+        values = {names[name]: value for name, value in configuration.values if name in names}
         if values.get(names["split_k"]) == 1:
             del values[names["split_k"]]
         table[str(tokens)] = values
@@ -232,7 +232,7 @@ def nearest_entry(entries: Entries, tokens: int) -> Configuration:
     >>> nearest_entry({1: one}, 99) == one
     True
     """
-    return entries[min(entries, key=lambda known: abs(known - tokens))]
+    return entries[min(entries, key=lambda stored_tokens: abs(stored_tokens - tokens))]
 
 
 SWEPT_FORMATS = ("bf16", "fp16")

@@ -95,10 +95,10 @@ class TunedLayer:
     def _spread(self) -> float:
         return float(exp_fixed(np.array([Z90 * self.log_sd]))[0])
 
-    def seconds_of(self, one: Configuration) -> float:
+    def seconds_of(self, configuration: Configuration) -> float:
         """Time of both products under any configuration."""
         return sum(
-            configured_s(product, one, item)
+            configured_s(product, configuration, item)
             for product, item in zip(self.products, self.ranked, strict=True)
         )
 
@@ -227,7 +227,7 @@ def sparse_layers(
     dense = [op for _, op in counts]
     result = times([*dense, *(_sparse(op) for op in dense)], board)
     rows = zip(counts.items(), result[: len(dense)], result[len(dense) :], strict=True)
-    return [_layer(name, count, one, other, board) for ((name, _), count), one, other in rows]
+    return [_layer(name, count, first, second, board) for ((name, _), count), first, second in rows]
 
 
 def _concrete(op: Op, tokens: int, dtype: str) -> Op:

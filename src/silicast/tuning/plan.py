@@ -145,13 +145,13 @@ class TuningPlan:
     @property
     def routing(self) -> str:
         """How tokens were taken to spread over a rank's experts; "" where there are none."""
-        return next((one.layer.distribution for one in self.files if one.layer), "")
+        return next((file.layer.distribution for file in self.files if file.layer), "")
 
     def write(self, folder: Path) -> list[Path]:
         """Writes all files, each whole or not at all; returns their paths."""
         paths = []
-        for one in self.files:
-            position = folder / one.folder
+        for file in self.files:
+            position = folder / file.folder
             try:
                 position.mkdir(parents=True, exist_ok=True)
             except OSError as error:
@@ -160,8 +160,8 @@ class TuningPlan:
                     kind="io",
                     file=str(position),
                 ) from None
-            write_atomically(position / one.name, one.content)
-            paths.append(position / one.name)
+            write_atomically(position / file.name, file.content)
+            paths.append(position / file.name)
         return paths
 
 
@@ -205,10 +205,10 @@ def tune_experts(
         )
     layout, board, config = _found(engine, device, model)
     recipe = recipe_for(dtype or config.default_precision.expert.name)
-    known = read_tuned_file(existing) if existing else None
+    existing_entries = read_tuned_file(existing) if existing else None
     counts = _checked(tokens or usual_tokens())
     files = tuple(
-        _file(layer, parallel, board, recipe, engine, counts, known, compiler, top)
+        _file(layer, parallel, board, recipe, engine, counts, existing_entries, compiler, top)
         for parallel, layer in _layers(config, tp, ep, routing)
     )
     return TuningPlan(
@@ -218,7 +218,10 @@ def tune_experts(
         recipe.name,
         layout.environment,
         files,
-        (*_warnings(board, recipe, files[0].layer), *_impossible(existing, known, board, recipe)),
+        (
+            *_warnings(board, recipe, files[0].layer),
+            *_impossible(existing, existing_entries, board, recipe),
+        ),
         board,
         compiler or layout.stated_compiler,
     )
@@ -252,20 +255,20 @@ def tune_products(
         raise unsupported(
             f"plain products in {recipe.name} have no such files", "dtype", f"use {BLOCK_SCALED}"
         )
-    known = read_tuned_file(existing) if existing else None
+    existing_entries = read_tuned_file(existing) if existing else None
     counts = _checked(tokens or usual_tokens())
     files = []
     for degree in _stated(tp):
         for rows, depth in _products(config, degree):
             name = layout.gemm_name(Tuned(rows, depth), driver_name(board), recipe.name)
-            before = known if existing and existing.name == name else None
+            before = existing_entries if existing and existing.name == name else None
             entries = tuple(
                 _product_entry(x, rows, depth, board, recipe, before, ChosenBy(engine), top)
                 for x in counts
             )
             content = encoded({x.tokens: x.configuration for x in entries}, layout)
             files.append(TunedFile(name, "", f"tp {degree}", entries, content))
-    unique = {one.name: one for one in files}
+    unique = {file.name: file for file in files}
     return TuningPlan(
         config.name,
         board.name,
@@ -273,7 +276,7 @@ def tune_products(
         recipe.name,
         layout.environment,
         tuple(unique.values()),
-        (*_warnings(board, recipe), *_impossible(existing, known, board, recipe)),
+        (*_warnings(board, recipe), *_impossible(existing, existing_entries, board, recipe)),
         board,
     )
 
@@ -307,7 +310,7 @@ def _product_entry(
     depth: int,
     device: Device,
     recipe: Recipe,
-    known: Entries | None,
+    entries: Entries | None,
     chosen: ChosenBy,
     top: int,
 ) -> TunedEntry:
@@ -322,7 +325,7 @@ def _product_entry(
     seconds = float(result.time_s[index])
     share = seconds / result.estimate_s
     low, high = (share * bound for bound in result.interval())
-    existing = nearest_entry(known, count) if known else None
+    existing = nearest_entry(entries, count) if entries else None
     return TunedEntry(
         count,
         result.grid[index],
@@ -390,25 +393,25 @@ def _file(
     layout = file_layout(engine)
     name = layout.moe_name(Tuned(layer.experts, layer.width), driver_name(device), recipe.name)
     chosen = ChosenBy(engine, compiler or layout.stated_compiler)
-    items = [tuned_layer(layer, count, device, recipe, chosen=chosen) for count in counts]
-    entries = tuple(_entry(one, known, device, recipe, top) for one in items)
+    layers = [tuned_layer(layer, count, device, recipe, chosen=chosen) for count in counts]
+    entries = tuple(_entry(tuned, known, device, recipe, top) for tuned in layers)
     content = encoded({x.tokens: x.configuration for x in entries}, layout, compiler)
     return TunedFile(name, layout.place(compiler), parallel, entries, content, layer)
 
 
 def _entry(
-    one: TunedLayer, known: Entries | None, device: Device, recipe: Recipe, top: int
+    tuned: TunedLayer, entries: Entries | None, device: Device, recipe: Recipe, top: int
 ) -> TunedEntry:
-    existing = nearest_entry(known, one.tokens) if known else None
+    existing = nearest_entry(entries, tuned.tokens) if entries else None
     return TunedEntry(
-        one.tokens,
-        one.best,
-        US * one.estimate_s,
-        US * one.p05_s,
-        US * one.p95_s,
+        tuned.tokens,
+        tuned.best,
+        US * tuned.estimate_s,
+        US * tuned.p05_s,
+        US * tuned.p95_s,
         existing,
-        _existing_us(existing, device, recipe, one.seconds_of),
-        tuple(zip(one.first(top), (US * one.seconds(one.order[:top])).tolist(), strict=True)),
+        _existing_us(existing, device, recipe, tuned.seconds_of),
+        tuple(zip(tuned.first(top), (US * tuned.seconds(tuned.order[:top])).tolist(), strict=True)),
     )
 
 
@@ -434,40 +437,40 @@ def _warnings(device: Device, recipe: Recipe, layer: ExpertLayer | None = None) 
 
 
 def _impossible(
-    path: Path | None, known: Entries | None, device: Device, recipe: Recipe
+    path: Path | None, entries: Entries | None, device: Device, recipe: Recipe
 ) -> Iterator[str]:
     """Entries of an existing file that the device cannot run, and by how much they exceed it."""
-    for tokens, one in (known or {}).items():
-        for what, needed, there in excesses(one, device, recipe):
+    for tokens, configuration in (entries or {}).items():
+        for resource, needed, there in excesses(configuration, device, recipe):
             yield (
-                f"{path}: entry {tokens} does not run on {device.name}: {one.label} needs "
-                f"{needed:,.0f} {what}, {needed - there:,.0f} too many"
+                f"{path}: entry {tokens} does not run on {device.name}: {configuration.label} "
+                f"needs {needed:,.0f} {resource}, {needed - there:,.0f} too many"
             )
 
 
 def _existing_us(
-    one: Configuration | None,
+    configuration: Configuration | None,
     device: Device,
     recipe: Recipe,
     seconds_of: Callable[[Configuration], float],
 ) -> float | None:
     """Microseconds of an existing entry; None where there is none, or the device cannot run it."""
-    if one is None or any(excesses(one, device, recipe)):
+    if configuration is None or any(excesses(configuration, device, recipe)):
         return None
-    return US * seconds_of(one)
+    return US * seconds_of(configuration)
 
 
 def first_candidates(
-    one: TunedFile, plan: TuningPlan, count: int
+    file: TunedFile, plan: TuningPlan, count: int
 ) -> dict[int, list[tuple[Configuration, float]]]:
     """Tokens -> the first configurations of a file's entries with their predicted microseconds."""
     device, recipe = plan.hardware, recipe_for(plan.dtype)
     first_candidates: dict[int, list[tuple[Configuration, float]]] = {}
-    if one.layer is None:
+    if file.layer is None:
         return first_candidates
-    for entry in one.entries:
+    for entry in file.entries:
         layer = tuned_layer(
-            one.layer, entry.tokens, device, recipe, chosen=ChosenBy(plan.engine, plan.compiler)
+            file.layer, entry.tokens, device, recipe, chosen=ChosenBy(plan.engine, plan.compiler)
         )
         positions = layer.order[:count].tolist()
         first_candidates[entry.tokens] = [
@@ -484,10 +487,10 @@ def plan_data(plan: TuningPlan) -> dict[str, Any]:
         "environment": plan.environment, "routing": plan.routing, "warnings": list(plan.warnings),
         "files": [
             {
-                "name": one.name, "folder": one.folder, "parallel": one.parallel,
-                "entries": [_entry_data(each) for each in one.entries],
+                "name": file.name, "folder": file.folder, "parallel": file.parallel,
+                "entries": [_entry_data(each) for each in file.entries],
             }
-            for one in plan.files
+            for file in plan.files
         ],
     }  # fmt: skip
 
@@ -500,7 +503,8 @@ def _entry_data(each: TunedEntry) -> dict[str, Any]:
     }
     if len(each.first) > 1:
         entry_data["first"] = [
-            {"configuration": dict(one.values), "latency_us": us} for one, us in each.first
+            {"configuration": dict(configuration.values), "latency_us": us}
+            for configuration, us in each.first
         ]
     if each.existing is not None:
         entry_data["existing"] = {

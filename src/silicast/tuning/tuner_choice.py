@@ -161,10 +161,10 @@ class TunerChances:
         """
         total = np.ones(len(next(iter(sides.values()))))
         for side, values in sides.items():
-            known = np.array(self.sizes[side], dtype=np.float64)
-            position = np.minimum(np.searchsorted(known, values), len(known) - 1)
+            levels = np.array(self.sizes[side], dtype=np.float64)
+            position = np.minimum(np.searchsorted(levels, values), len(levels) - 1)
             chance = self.chances[side][:, 0].take(position)
-            total = total * np.where(known.take(position) == values, chance, LEAST_CHANCE)
+            total = total * np.where(levels.take(position) == values, chance, LEAST_CHANCE)
         return np.maximum(total, LEAST_CHANCE)
 
 

@@ -124,7 +124,8 @@ def drift_of(
     for row in rows:
         cells.setdefault(cell_of(row.case), []).append(row)
     tested = [
-        tested_cell(key, some, tolerance=tolerance, alpha=alpha) for key, some in cells.items()
+        tested_cell(key, cell_rows, tolerance=tolerance, alpha=alpha)
+        for key, cell_rows in cells.items()
     ]
     if not any(cell.rows for cell in tested):
         reasons = {row.reason for row in rows}

@@ -117,11 +117,11 @@ def read_truths(path: Path, cases: Collection[str], commitment: str = "") -> lis
         elif line.strip():
             truth = decode_json(line, TruthLine, file=str(path), page=PAGE, line=number)
             if truth.id not in cases or truth.id in truths:
-                what = "stands twice" if truth.id in truths else "is of no case"
+                fault = "stands twice" if truth.id in truths else "is of no case"
                 hint = "use the cases that these truths were written with"
                 where = f"line {number}"
                 raise SilicastError(
-                    f"the id {shown(truth.id)} {what}", file=str(path), field=where, hint=hint
+                    f"the id {shown(truth.id)} {fault}", file=str(path), field=where, hint=hint
                 )
             truths[truth.id] = truth
     if not truths:
@@ -162,14 +162,14 @@ def _belongs(name: str, row: TruthLine, submission: Submission) -> bool:
         return row.labels.get("suite") == name.removeprefix(SUITE)
     if name == "all":
         return True
-    stated = {
+    labels = {
         "unseen board": (row.labels.get("device", ""), card.devices_seen),
         "unseen model": (row.labels.get("model", ""), card.models_seen),
         "unseen engine release": (row.labels.get("engine", ""), card.releases_seen),
     }
     if name == "seen":
-        return all(seen is not None and _named(label, seen) for label, seen in stated.values())
-    label, seen = stated[name]
+        return all(seen is not None and _named(label, seen) for label, seen in labels.values())
+    label, seen = labels[name]
     return seen is not None and not _named(label, seen)
 
 
@@ -273,8 +273,8 @@ def _ranked(
     ids = {name: at for at, name in enumerate(sorted({name for each in errors for name in each}))}
     sums, counts = np.zeros((2, len(errors), len(ids)))
     for tool, each in enumerate(errors):
-        for name, some in each.items():
-            sums[tool, ids[name]], counts[tool, ids[name]] = sum(some), len(some)
+        for name, case_errors in each.items():
+            sums[tool, ids[name]], counts[tool, ids[name]] = sum(case_errors), len(case_errors)
     random = np.random.default_rng(0)
     ranks = np.empty((DRAWS, len(errors)))
     for at in range(DRAWS):
@@ -307,9 +307,9 @@ def enter(ledger: Path, tools: Sequence[str], now: datetime) -> None:
     for at, tool in enumerate(tools):
         if tool in tools[:at]:
             raise _too_often(ledger, f"{tool} stands in several submissions", ": choose one")
-        for name, stated in entries:
-            if name == tool and now - stated < WEEK:
-                raise _too_often(ledger, f"{tool} was scored on {stated:%Y-%m-%d}")
+        for name, scored_at in entries:
+            if name == tool and now - scored_at < WEEK:
+                raise _too_often(ledger, f"{tool} was scored on {scored_at:%Y-%m-%d}")
     added = [msgspec.json.encode((tool, now.isoformat())) for tool in tools]
     write_atomically(ledger, b"\n".join([*lines, *added]) + b"\n")
 

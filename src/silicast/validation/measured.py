@@ -104,17 +104,17 @@ def score_measured(
     Raises:
         SilicastError: unreadable; a row without a time or a device; or nothing is left to score.
     """
-    given = read_dataset(paths, keep_flagged=keep_flagged)
-    cases, unread = cases_of(given, device)
-    known = fitted_on(load_calibration(path) for path in calibrations)
-    fresh = [case for case in cases if case.identity not in known[case.kind]]
+    dataset = read_dataset(paths, keep_flagged=keep_flagged)
+    cases, unread = cases_of(dataset, device)
+    fitted_cases = fitted_on(load_calibration(path) for path in calibrations)
+    fresh = [case for case in cases if case.identity not in fitted_cases[case.kind]]
     fitted = len(cases) - len(fresh)
     silent = [why_not_scored(case) for case in fresh]
     fresh = [case for case, why in zip(fresh, silent, strict=True) if not why]
     unscored = Counter(why for why in silent if why)
     if not fresh and not unread:
         reason = f"all {fitted} rows were fitted" if fitted else "it holds no row that is scored"
-        reason = "; ".join([reason, *unscored, *given.lines()])
+        reason = "; ".join([reason, *unscored, *dataset.lines()])
         raise SilicastError(
             f"nothing to score: {reason}",
             file=str(paths[0]),
@@ -131,13 +131,13 @@ def score_measured(
             :WORST
         ],
         reasons=Counter(row.reason for row in after if not row.answered),
-        said=[*given.lines(), *_overruled(given, device)],
+        said=[*dataset.lines(), *_overruled(dataset, device)],
     )
 
 
-def _overruled(given: Dataset, device: str) -> list[str]:
+def _overruled(dataset: Dataset, device: str) -> list[str]:
     """That sessions name another device than the user: theirs counts."""
-    devices = sorted({session.device for session in given.sessions if session.device})
+    devices = sorted({session.device for session in dataset.sessions if session.device})
     if not device or not devices or devices == [device]:
         return []
     return [f"scored as measured on {', '.join(devices)}, as the file says, not as on {device}"]
@@ -151,27 +151,27 @@ def _groups(after: Sequence[Scored], before: Sequence[Scored]) -> list[GroupScor
     for (kind, name), rows in sorted(
         positions.items(), key=lambda item: (KINDS.index(item[0][0]), item[0])
     ):
-        some = [after[i] for i in rows]
+        group = [after[i] for i in rows]
         group_scores.append(
             GroupScore(
                 kind=kind,
                 name=name,
-                rows=len(some),
-                unanswered=sum(not row.answered for row in some),
-                tiers=dict(sorted(Counter(row.tier for row in some if row.answered).items())),
-                after=figures(some),
+                rows=len(group),
+                unanswered=sum(not row.answered for row in group),
+                tiers=dict(sorted(Counter(row.tier for row in group if row.answered).items())),
+                after=figures(group),
                 before=figures([before[i] for i in rows]) if before else None,
-                noise=noise_percent([row.case for row in some]),
+                noise=noise_percent([row.case for row in group]),
             )
         )
     return group_scores
 
 
-def cases_of(given: Dataset, device: str) -> tuple[list[Case], list[Scored]]:
+def cases_of(dataset: Dataset, device: str) -> tuple[list[Case], list[Scored]]:
     """Rows that a scenario can say, and those that none can: they have no prediction."""
     cases: list[Case] = []
     unread: list[Scored] = []
-    for each, made in _makers(given, device):
+    for each, made in _makers(dataset, device):
         try:
             cases += made()
         except SilicastError as error:
@@ -181,15 +181,15 @@ def cases_of(given: Dataset, device: str) -> tuple[list[Case], list[Scored]]:
     return cases, unread
 
 
-def _makers(given: Dataset, device: str) -> Iterator[tuple[DatasetRow[Any], Any]]:
+def _makers(dataset: Dataset, device: str) -> Iterator[tuple[DatasetRow[Any], Any]]:
     """Each row, and what makes its cases."""
-    for kernel in given.kernels:
+    for kernel in dataset.kernels:
         yield kernel, lambda each=kernel: [_kernel(each, _device(each, device))]
-    for collective in given.collectives:
+    for collective in dataset.collectives:
         yield (collective, lambda each=collective: [collective_case(each, _device(each, device))])
-    for host in given.hosts:
+    for host in dataset.hosts:
         yield host, lambda each=host: [host_case(each, _device(each, device))]
-    for run in given.runs:
+    for run in dataset.runs:
         yield run, lambda each=run: run_cases(each, _device(each, device, needed=False))
 
 
@@ -219,14 +219,14 @@ def _kernel(each: DatasetRow[TableKernel], device: str) -> Case:
 
 
 def _microseconds(each: DatasetRow[TableKernel]) -> float:
-    stated = [name for name in TIMES if name in each.row.values]
-    time: Any = each.row.values[stated[0]] if len(stated) == 1 else None
+    time_columns = [name for name in TIMES if name in each.row.values]
+    time: Any = each.row.values[time_columns[0]] if len(time_columns) == 1 else None
     number = isinstance(time, (int, float)) and not isinstance(time, bool)
     if not number or not 0.0 < time < float("inf"):
         raise SilicastError(
             f"row {each.number} has no time above 0", file=str(each.file), field="latency_us"
         )
-    return float(time) * TIMES[stated[0]] * US_PER_S
+    return float(time) * TIMES[time_columns[0]] * US_PER_S
 
 
 def _unsaid(each: DatasetRow[Any]) -> Case:

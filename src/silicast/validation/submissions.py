@@ -104,13 +104,13 @@ def read_submission(path: Path, cases: list[str]) -> Submission:
     content = read_bounded(card_path, 1 << 20, "a card", f"{PAGE} says what stands in it")
     check_keys(content, str(card_path))
     card = decode_json(content, SubmissionCard, file=str(card_path), page=PAGE)
-    known, values, refused = set(cases), dict[Key, Belief](), set[str]()
+    identities, values, refused = set(cases), dict[Key, Belief](), set[str]()
     answered, zeros = set[str](), set[Key]()
     is_lines = path.suffix.casefold() in LINES
     rows = _answers(path) if is_lines else _cells(path)
     for number, identity, metrics in rows:
         where = f"{'line' if is_lines else 'row'} {number}"
-        if identity not in known:
+        if identity not in identities:
             raise _wrong(path, where, f"no case has the id {shown(identity)}", "copy ids as given")
         if not metrics:
             refused.add(identity)
@@ -128,11 +128,11 @@ def read_submission(path: Path, cases: list[str]) -> Submission:
     missing = tuple(name for name in cases if name not in answered)
     remarks = list[str]()
     if missing:
-        some = ", ".join(missing[:LISTED])
-        remarks.append(f"{len(missing)} of {len(cases)} cases count as 100 % off: {some}")
+        listed = ", ".join(missing[:LISTED])
+        remarks.append(f"{len(missing)} of {len(cases)} cases count as 100 % off: {listed}")
     if zeros:
-        some = ", ".join(sorted({metric for _, metric in zeros})[:LISTED])
-        remarks.append(f"{len(zeros)} metrics reach zero and count as not answered: {some}")
+        listed = ", ".join(sorted({metric for _, metric in zeros})[:LISTED])
+        remarks.append(f"{len(zeros)} metrics reach zero and count as not answered: {listed}")
     return Submission(card, values, missing, tuple(remarks))
 
 

@@ -202,8 +202,8 @@ class _JobBuilder:
             self._join(item, group, jobs)
         for further in range(1, stage.repeat):
             later = [self._job(item, number, c, visit + further) for c in range(stage.copies)]
-            for one, other in zip(jobs, later, strict=True):
-                self._follow(one, other)
+            for earlier, later_job in zip(jobs, later, strict=True):
+                self._follow(earlier, later_job)
             jobs = later
         self._visits[stage.name] = visit + stage.repeat
         self._ends[stage.name] = jobs
@@ -213,18 +213,18 @@ class _JobBuilder:
         all.
         """
         if len(before) == len(jobs):
-            for one, other in zip(before, jobs, strict=True):
-                self._follow(one, other)
+            for earlier, later in zip(before, jobs, strict=True):
+                self._follow(earlier, later)
             return
         if len(before) > 1 and len(jobs) > 1:
             joined = self._job(item, JOIN, 0, 0)
             # a join follows jobs of lower numbers and precedes the new ones in time alone
-            for one in before:
-                self._follow(one, joined)
+            for earlier in before:
+                self._follow(earlier, joined)
             before = [joined]
-        for one in before:
-            for other in jobs:
-                self._follow(one, other)
+        for earlier in before:
+            for later in jobs:
+                self._follow(earlier, later)
 
     def _job(self, item: int, stage: int, copy: int, visit: int) -> int:
         self.item.append(item)

@@ -190,8 +190,12 @@ def _wrong(content: CoreFile) -> Iterator[tuple[str, str, str]]:
     shared = {each.name: each for each in content.memory}
     for number, core in enumerate(content.core):
         if core.memory and core.memory not in shared:
-            known = ", ".join(shared) or "no [[memory]] is there"
-            yield f"core[{number}].memory", f"the name of a [[memory]] ({known})", core.memory
+            memory_names = ", ".join(shared) or "no [[memory]] is there"
+            yield (
+                f"core[{number}].memory",
+                f"the name of a [[memory]] ({memory_names})",
+                core.memory,
+            )
     yield from _wrong_memories(content)
     yield from _wrong_links(content, names)
 
@@ -255,8 +259,8 @@ def _built(content: CoreFile, path: Path) -> CoreSystem:
             memories[core.name] = _memory_of(core)
     links = tuple(
         CoreLink(*ends, link.gb_per_s * PER_GB, link.latency_us * 1e-6, link.pj_per_bit)
-        for link, (one, other) in zip(content.link, _ends(content), strict=True)
-        for ends in ((one, other), (other, one))
+        for link, (first, second) in zip(content.link, _ends(content), strict=True)
+        for ends in ((first, second), (second, first))
     )
     return CoreSystem(content.name, cores, memories, links)
 

@@ -181,9 +181,9 @@ def mapped_cores(
     Raises:
         SilicastError: a layer that no core can run, or layers that no memories hold.
     """
-    known = objective_of(objective or "latency")
-    works = _works(system, graph, known, effort, at)
-    return _AssignmentSearch(system, graph, known, works).run()
+    goal = objective_of(objective or "latency")
+    works = _works(system, graph, goal, effort, at)
+    return _AssignmentSearch(system, graph, goal, works).run()
 
 
 def _works(
@@ -205,10 +205,10 @@ def _works(
                     if error.kind != "unsupported":
                         raise error.at(layer.name) from None
                     table[key] = error
-            known = table[key]
-            row.append(known if isinstance(known, CoreWork) else None)
-            if isinstance(known, SilicastError):
-                errors.append(f"{core.name}: {known.message}")
+            core_work = table[key]
+            row.append(core_work if isinstance(core_work, CoreWork) else None)
+            if isinstance(core_work, SilicastError):
+                errors.append(f"{core.name}: {core_work.message}")
         if not any(row):
             raise unsupported(f"no core runs it ({'; '.join(errors)})", layer.name)
         rows.append(tuple(row))
@@ -365,16 +365,16 @@ class _AssignmentSearch:
                 for end in self.ends(start):
                     for core in range(len(self.system.cores)):
                         assert self.best is not None
-                        some = self.best.cores
+                        cores = self.best.cores
                         changed = tuple(
                             core if start <= n < end and core in choices[n] else each
-                            for n, each in enumerate(some)
+                            for n, each in enumerate(cores)
                         )
                         if self.is_spent:
                             return
-                        if changed != some:
+                        if changed != cores:
                             self.price(changed)
-                            improved |= self.best.cores != some
+                            improved |= self.best.cores != cores
 
     def ends(self, start: int) -> Iterator[int]:
         """Where runs of layers from ``start`` end: after one, two, four, ... and all."""
@@ -407,17 +407,17 @@ def moved_cost(system: CoreSystem, work: CoreWork, source: int, to: int) -> tupl
     """Energy (pJ) and time (s) of moving a layer's results between cores' memories, each link
     after the other; infinite where no links connect them.
     """
-    one, other = system.cores[source], system.cores[to]
-    route = system.routes.get((one.memory, other.memory))
+    sender, receiver = system.cores[source], system.cores[to]
+    route = system.routes.get((sender.memory, receiver.memory))
     if route is None:
         return math.inf, math.inf
     if not route:
         return 0.0, 0.0
     bits = work.left_bytes * 8.0
     energy = sum(link.pj_per_bit * bits for link in route)
-    words = bits / other.design.architecture.memories[0].word_bits
-    energy += system.accesses_pj(one, work.left_words, "read")
-    energy += system.accesses_pj(other, words, "fill")
+    words = bits / receiver.design.architecture.memories[0].word_bits
+    energy += system.accesses_pj(sender, work.left_words, "read")
+    energy += system.accesses_pj(receiver, words, "fill")
     return energy, sum(link.latency_s + work.left_bytes / link.bytes_per_s for link in route)
 
 
@@ -446,8 +446,8 @@ def schedule_of(
         after = []
         for before in layer.after:
             source = system.cores[cores[before]]
-            given = works[before][cores[before]]
-            assert given is not None
+            sent_work = works[before][cores[before]]
+            assert sent_work is not None
             if source.memory == core.memory:
                 after.append(ends[before])
                 continue
@@ -457,19 +457,19 @@ def schedule_of(
                     return None
                 numbers: list[int] = []
                 for link in route:
-                    seconds = link.latency_s + given.left_bytes / link.bytes_per_s
+                    seconds = link.latency_s + sent_work.left_bytes / link.bytes_per_s
                     shares = {
-                        name: given.left_bytes / seconds / system.memories[name].bytes_per_s
+                        name: sent_work.left_bytes / seconds / system.memories[name].bytes_per_s
                         for name in (link.first, link.second)
                     }
                     waits = (numbers[-1] if numbers else ends[before],)
                     jobs.append(CoreJob(seconds, f"{link.first} to {link.second}", shares, waits))
                     numbers.append(len(jobs) - 1)
-                pj = moved_cost(system, given, cores[before], cores[number])[0]
+                pj = moved_cost(system, sent_work, cores[before], cores[number])[0]
                 energy += pj
                 moved[before, core.memory] = tuple(numbers)
                 way = (source.memory, core.memory)
-                sent.append((before, way, given.left_bytes, pj, tuple(numbers)))
+                sent.append((before, way, sent_work.left_bytes, pj, tuple(numbers)))
             after.append(moved[before, core.memory][-1])
         store = system.memories[core.memory]
         share = work.memory_bytes / work.seconds / store.bytes_per_s

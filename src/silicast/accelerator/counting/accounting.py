@@ -260,10 +260,10 @@ class Count:
             else:
                 fits = floor(remaining / inner)
                 turns = math.prod([self.factors[s, index] for s in loops[start:end]], start=1.0)
-                some = minimum(fits, 1.0)
+                fits_any = minimum(fits, 1.0)
                 whole, remaining = (
-                    chosen(flag, whole + some, whole * turns + fits),
-                    chosen(flag, remaining * (1.0 - some), remaining - fits * inner),
+                    chosen(flag, whole + fits_any, whole * turns + fits),
+                    chosen(flag, remaining * (1.0 - fits_any), remaining - fits * inner),
                 )
             start = end
         return whole + minimum(remaining, 1.0)
@@ -410,16 +410,16 @@ class Count:
         return share
 
     def _apart(
-        self, slots: list[int], end: int, one: tuple[int, float], other: tuple[int, float]
+        self, slots: list[int], end: int, first: tuple[int, float], second: tuple[int, float]
     ) -> Number:
         """Share of the tiles of a fan-out that no other instance takes, two dimensions of a window
         side by side in it.
 
         Args:
-            slots: of the fan-out; end: where the tiles are; one, other: dimension, and step of the
-                window along it.
+            slots: of the fan-out; end: where the tiles are; first, second: dimension, and step
+                of the window along it.
         """
-        (i, a), (j, b) = one, other
+        (i, a), (j, b) = first, second
         below = slots[-1] + 1
         again: Number = 0.0
         tiles: Number = 0.0

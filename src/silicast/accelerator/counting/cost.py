@@ -443,12 +443,12 @@ class _MovedWords:
         for _, name in _FIELDS:
             gated = getattr(zeros, name).gated[level, t]
             total = total + np.ceil(gated / memory.block_words) * memory.gated_pj
-        for words, energy, what in (
+        for words, energy, field in (
             (zeros.expanded[level, t], memory.expand_pj, "expand_pj"),
             (zeros.compressed[level, t], memory.compress_pj, "compress_pj"),
         ):
             if words.any():
-                total = total + words * self.optional(energy, memory.name, what)
+                total = total + words * self.optional(energy, memory.name, field)
         formatted = zeros.formats.get((level, t))
         if formatted is not None:
             for action, name in _FIELDS:

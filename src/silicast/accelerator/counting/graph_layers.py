@@ -60,14 +60,14 @@ def _feeds(block: Block, numbers: dict[str, int], layers: list[EinsumLayer]) -> 
     for name, number in numbers.items():
         second = layers[number]
         for first in sorted({n for before in nodes[name].inputs for n in origins(before)})[-1:]:
-            one = layers[first]
-            if are_neighbours(one.einsum, second.einsum):
+            before_it = layers[first]
+            if are_neighbours(before_it.einsum, second.einsum):
                 feeds.append(
                     Feed(
                         first,
                         number,
-                        (one.name, second.name),
-                        (one.einsum, second.einsum),
+                        (before_it.name, second.name),
+                        (before_it.einsum, second.einsum),
                         block.count,
                     )
                 )

@@ -192,21 +192,21 @@ def _fused(
     workload: Workload, tasks: list[Task], answers: list[Mapped], effort: int
 ) -> tuple[FusedLayers, ...]:
     positions = {shape_of(layer.einsum): n for n, layer in enumerate(workload.layers)}
-    known: dict[object, Fused] = {}
-    items = []
+    fused_by_pair: dict[object, Fused] = {}
+    pairs = []
     for feed in workload.feeds:
         first, second = (positions[shape_of(einsum)] for einsum in feed.einsums)
         task = tasks[first]
-        if (first, second) not in known:
-            known[first, second] = best_fusion(
+        if (first, second) not in fused_by_pair:
+            fused_by_pair[first, second] = best_fusion(
                 pair_of(task.einsum, tasks[second].einsum),
                 answers[first].cost.architecture,
                 task.constraints,
                 objective=answers[first].objective,
                 effort=effort,
             )
-        fused = known[first, second]
+        fused = fused_by_pair[first, second]
         if fused.cost is not None:
-            items.append(FusedLayers(feed, (answers[first], answers[second]), fused))
-    chosen = apart([each.feed for each in items], [each.gain * each.feed.count for each in items])
-    return tuple(items[number] for number in chosen)
+            pairs.append(FusedLayers(feed, (answers[first], answers[second]), fused))
+    chosen = apart([each.feed for each in pairs], [each.gain * each.feed.count for each in pairs])
+    return tuple(pairs[number] for number in chosen)

@@ -38,9 +38,9 @@ def distinct(layers: Iterable[EinsumLayer]) -> tuple[EinsumLayer, ...]:
     table: dict[tuple[object, ...], EinsumLayer] = {}
     for layer in layers:
         key = shape_of(layer.einsum)
-        known = table.get(key)
-        count = layer.count + (known.count if known else 0)
-        table[key] = EinsumLayer(known.name if known else layer.name, layer.einsum, count)
+        counted = table.get(key)
+        count = layer.count + (counted.count if counted else 0)
+        table[key] = EinsumLayer(counted.name if counted else layer.name, layer.einsum, count)
     return tuple(table.values())
 
 
@@ -76,12 +76,12 @@ def in_a_row(layers: Sequence[EinsumLayer]) -> tuple[Feed, ...]:
     >>> [(each.first, each.second) for each in in_a_row([EinsumLayer("a", a), EinsumLayer("b", b)])]
     [(0, 1)]
     """
-    items = []
-    for number, (one, other) in enumerate(itertools.pairwise(layers)):
-        if one.count == other.count and are_neighbours(one.einsum, other.einsum):
-            names, einsums = (one.name, other.name), (one.einsum, other.einsum)
-            items.append(Feed(number, number + 1, names, einsums, one.count))
-    return tuple(items)
+    feeds = []
+    for number, (first, second) in enumerate(itertools.pairwise(layers)):
+        if first.count == second.count and are_neighbours(first.einsum, second.einsum):
+            names, einsums = (first.name, second.name), (first.einsum, second.einsum)
+            feeds.append(Feed(number, number + 1, names, einsums, first.count))
+    return tuple(feeds)
 
 
 def apart(feeds: Sequence[Feed], gains: Sequence[float]) -> list[int]:
@@ -114,5 +114,5 @@ def apart(feeds: Sequence[Feed], gains: Sequence[float]) -> list[int]:
             if value > best[layer][0]:
                 remaining = [n for n in chosen if n not in each[1]]
                 best[layer] = value, [*remaining, *without[1], number]
-    fed = {feeds[number].first for some in into.values() for number in some}
+    fed = {feeds[number].first for numbers in into.values() for number in numbers}
     return sorted(n for layer, each in best.items() if layer not in fed for n in each[1])

@@ -162,8 +162,8 @@ def default_keep(
     Args:
         homes: tensor -> memory that it starts and ends in; left out, the outermost.
     """
-    known = {memory.name: level for level, memory in enumerate(architecture.memories)}
-    home = {name: known[memory] for name, memory in (homes or {}).items()}
+    levels = {memory.name: level for level, memory in enumerate(architecture.memories)}
+    home = {name: levels[memory] for name, memory in (homes or {}).items()}
     return tuple(
         frozenset(
             name
@@ -201,13 +201,13 @@ def keep_patterns(
 
 
 def _kept(nest: LoopNest, einsum: Einsum, architecture: Architecture) -> Keep:
-    known = {memory.name for memory in architecture.memories}
+    memories = {memory.name for memory in architecture.memories}
     for name, tensors in nest.keeps.items():
-        if name not in known:
+        if name not in memories:
             raise SilicastError(
                 f"no memory called {name!r}",
                 field=f"keeps.{name}",
-                hint=f"there are {', '.join(sorted(known))}",
+                hint=f"there are {', '.join(sorted(memories))}",
             )
         for tensor in tensors:
             einsum.tensor(tensor)

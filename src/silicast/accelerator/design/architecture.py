@@ -314,13 +314,13 @@ class Architecture:
     @cached_property
     def instances(self) -> tuple[int, ...]:
         """Instances of each memory, outermost first."""
-        items, above = [], 1
+        instances, above = [], 1
         for node in self.nodes:
             if isinstance(node, FanOut):
                 above *= node.size
             else:
-                items.append(above)
-        return tuple(items)
+                instances.append(above)
+        return tuple(instances)
 
     @cached_property
     def cycle_pj(self) -> float:

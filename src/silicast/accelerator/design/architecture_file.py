@@ -271,14 +271,14 @@ def design_path(name: str) -> Path:
     """
     if name.endswith(".toml") or "/" in name:
         return Path(name)
-    known = design_names()
-    if name not in known:
+    paths = design_names()
+    if name not in paths:
         raise unknown_name(
             f"unknown design {name!r}",
             "design",
-            f"give a path that ends in .toml, or one of {', '.join(known)}",
+            f"give a path that ends in .toml, or one of {', '.join(paths)}",
         )
-    return known[name]
+    return paths[name]
 
 
 def design_names() -> dict[str, Path]:
@@ -326,8 +326,8 @@ def _wrong(design: Design, file: str) -> list[SilicastError]:
     from silicast.accelerator.design.check import check_architecture
     from silicast.accelerator.design.content_check import check_content
 
-    items = (*check_architecture(design.architecture), *check_content(design))
-    return [problem.error(file) for problem in items]
+    problems = (*check_architecture(design.architecture), *check_content(design))
+    return [problem.error(file) for problem in problems]
 
 
 def build(table: Mapping[str, Any], file: str = "") -> Design:

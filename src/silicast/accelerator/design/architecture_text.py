@@ -123,12 +123,12 @@ def _memory(node: Memory) -> dict[str, Any]:
     ports = []
     for port in node.ports:
         table = {"name": port.name, "words_per_cycle": port.words_per_cycle}
-        some: dict[str, tuple[Any, Any]] = {
+        settings: dict[str, tuple[Any, Any]] = {
             "actions": (list(port.actions), list(ACTIONS)),
             "exposed": (port.exposed, False),
             "tensors": (list(port.tensors), []),
         }
-        ports.append(table | _changed(some))
+        ports.append(table | _changed(settings))
     if energy:
         value["energy_pj"] = energy
     if ports:

@@ -236,12 +236,12 @@ def check_tensors(architecture: Architecture, names: Sequence[str]) -> None:
         named = {(f"{memory.name}.format", each.tensor) for each in memory.formats}
         for rule in memory.eliminations:
             named |= {(f"{memory.name}.{rule.kind}", t) for t in (rule.target, *rule.conditions)}
-        known = {*names, WEIGHTS, INPUTS, OUTPUTS}  # einsums of other tools name their own
+        tensors = {*names, WEIGHTS, INPUTS, OUTPUTS}  # einsums of other tools name their own
         usual = {(f"{memory.name}.keeps", name) for name in memory.keeps or ()}
         usual |= {(f"{memory.name}.may_bypass", name) for name in memory.may_bypass}
         usual |= {(f"{memory.name}.tensor_bits", name) for name, _ in memory.tensor_bits}
         usual |= {(f"{memory.name}.port.tensors", t) for p in memory.ports for t in p.tensors}
-        named |= {(field, tensor) for field, tensor in usual if tensor not in known}
+        named |= {(field, tensor) for field, tensor in usual if tensor not in tensors}
         for field, tensor in sorted(named):
             require_tensor(tensor, names, field)
 

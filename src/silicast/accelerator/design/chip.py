@@ -90,9 +90,9 @@ class Chip(Structure):
 
     @property
     def uncounted(self) -> tuple[str, ...]:
-        stated = {name for name, _ in self.design.architecture.every_cycle}
+        counted = {name for name, _ in self.design.architecture.every_cycle}
         every = ("clock_tree", "control")
-        return tuple(name.replace("_", " ") for name in every if name not in stated)
+        return tuple(name.replace("_", " ") for name in every if name not in counted)
 
     @property
     def energy_log_sd(self) -> float:
@@ -240,10 +240,10 @@ def _in_format(chip: Chip, compute: str, bits: float) -> Architecture:
             per_cycle=unit.per_cycle if chip_format.per_cycle is None else chip_format.per_cycle,
             energy_pj=unit.energy_pj if chip_format.energy_pj is None else chip_format.energy_pj,
         )
-    known = not chip.missing_energy
-    unit = replace(unit, energy_pj=unit.energy_pj if known else 0.0)
+    has_energy = not chip.missing_energy
+    unit = replace(unit, energy_pj=unit.energy_pj if has_energy else 0.0)
     nodes = tuple(
-        _in_elements(node, bits, held_bits(node, compute, bits), known=known)
+        _in_elements(node, bits, held_bits(node, compute, bits), known=has_energy)
         if isinstance(node, Memory)
         else node
         for node in arch.nodes

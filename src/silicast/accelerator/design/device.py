@@ -146,11 +146,11 @@ def _memories(design: Design, file: str) -> dict[str, MemoryLevel]:
             wide = main_bytes_per_s(arch)
             if system.memory_gb_per_s is not None:  # ports may say what of it is reached
                 wide = max(wide, system.memory_gb_per_s * PER_S_AND_GB)
-            given = system.memory_gb
+            main_gb = system.memory_gb
             memories[MAIN] = MemoryLevel(
                 MAIN,
                 "device",
-                _main_bytes(capacity, given, memory, file),
+                _main_bytes(capacity, main_gb, memory, file),
                 wide,
                 technology=system.memory_technology,
             )

@@ -57,11 +57,11 @@ def with_every_cycle(
         beside = busy * shares["control"] if control == PUBLISHED else (control or 0.0)
         published = {"control": busy * shares["control"]}
         published["clock_tree"] = (busy + beside) * shares["clock_tree"]
-    for name, stated in (("clock_tree", clock_tree), ("control", control)):
-        if stated == PUBLISHED:
+    for name, energy in (("clock_tree", clock_tree), ("control", control)):
+        if energy == PUBLISHED:
             actions.append((name, published[name]))
-        elif stated is not None:
-            actions.append((name, float(stated)))
+        elif energy is not None:
+            actions.append((name, float(energy)))
     return replace(architecture, every_cycle=tuple(actions))
 
 

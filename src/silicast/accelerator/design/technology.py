@@ -196,18 +196,18 @@ def between(table: Mapping[str, float], node_nm: float, field: str) -> float:
     Raises:
         SilicastError: the node lies outside the table.
     """
-    known = sorted((float(name), value) for name, value in table.items())
-    if not known[0][0] <= node_nm <= known[-1][0]:
+    points = sorted((float(name), value) for name, value in table.items())
+    if not points[0][0] <= node_nm <= points[-1][0]:
         raise SilicastError(
-            f"expected a node from {known[0][0]:g} to {known[-1][0]:g} nm, found {node_nm:g}",
+            f"expected a node from {points[0][0]:g} to {points[-1][0]:g} nm, found {node_nm:g}",
             field=field,
             hint="state the number itself",
         )
-    for (fine, low), (coarse, high) in itertools.pairwise(known):
+    for (fine, low), (coarse, high) in itertools.pairwise(points):
         if fine <= node_nm <= coarse:
             share = math.log(node_nm / fine) / math.log(coarse / fine)
             return math.exp((1 - share) * math.log(low) + share * math.log(high))
-    return known[0][1]
+    return points[0][1]
 
 
 @final

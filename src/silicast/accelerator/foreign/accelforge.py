@@ -200,18 +200,18 @@ def _amount(entry: Fields, key: str) -> float:
     return _value(entry, key, entry.get(key))
 
 
-def _value(entry: Fields, key: str, stated: Any) -> float:
+def _value(entry: Fields, key: str, value: Any) -> float:
     """A number, or arithmetic of numbers and of bits of a value."""
-    if isinstance(stated, int | float):
-        return float(stated)
-    text = VALUE_BITS.sub(str(WORD_BITS), str(stated)).strip()
+    if isinstance(value, int | float):
+        return float(value)
+    text = VALUE_BITS.sub(str(WORD_BITS), str(value)).strip()
     if text == "inf":
         return math.inf
     try:
         return float(evaluated(text, _unknown))
     except NoArithmeticError:
         raise entry.error(
-            f"cannot read {stated!r}", key, "a number, or arithmetic of numbers"
+            f"cannot read {value!r}", key, "a number, or arithmetic of numbers"
         ) from None
 
 

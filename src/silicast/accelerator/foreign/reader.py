@@ -128,15 +128,15 @@ def read_workload(path: Path) -> Workload:
 
 
 def _reader(path: Path, name: str, *, hardware: bool) -> ForeignReader:
-    known = READERS.all()
+    readers = READERS.all()
     if name:
-        if name not in known:
-            raise unknown_name(f"unknown format {name!r}", "format", f"one of {', '.join(known)}")
-        return known[name]
-    for reader in known.values():
+        if name not in readers:
+            raise unknown_name(f"unknown format {name!r}", "format", f"one of {', '.join(readers)}")
+        return readers[name]
+    for reader in readers.values():
         if reader.is_hardware(path) if hardware else reader.is_workload(path):
             return reader
-    for reader in known.values():
+    for reader in readers.values():
         if reader.is_workload(path) if hardware else reader.is_hardware(path):
             has, wanted = ("layers", "a chip") if hardware else ("a chip", "layers")
             raise SilicastError(
@@ -147,7 +147,7 @@ def _reader(path: Path, name: str, *, hardware: bool) -> ForeignReader:
     raise SilicastError(
         "is no file of a tool that we know",
         file=str(path),
-        hint="; ".join(f"{each.name}: {each.reads}" for each in known.values()),
+        hint="; ".join(f"{each.name}: {each.reads}" for each in readers.values()),
     )
 
 

@@ -140,7 +140,7 @@ class _Config:
         mode = self.parser.get("run_presets", "InterfaceBandwidth", fallback="CALC").strip()
         if mode != "USER":
             return ()
-        items = []
+        rates = []
         for part in self.word("Bandwidth").split(","):
             if not part.strip().isdigit() or int(part) < 1:
                 raise SilicastError(
@@ -148,18 +148,18 @@ class _Config:
                     field=f"{PRESETS}.Bandwidth",
                     file=self.file,
                 )
-            items.append(float(part))
-        return tuple(items)
+            rates.append(float(part))
+        return tuple(rates)
 
     def notes(self, wires: tuple[float, ...]) -> tuple[str, ...]:
-        items = [ENERGIES]
+        notes = [ENERGIES]
         if not wires:
-            items.append("InterfaceBandwidth CALC: main memory has no port, so it limits nothing")
+            notes.append("InterfaceBandwidth CALC: main memory has no port, so it limits nothing")
         if self.parser.get("sparsity", "SparsitySupport", fallback="").casefold() == "true":
-            items.append("sparsity is not taken over: give --density to design map")
+            notes.append("sparsity is not taken over: give --density to design map")
         if self.parser.get("layout", "IfmapCustomLayout", fallback="").casefold() == "true":
-            items.append("layouts are not taken over: conflicts of banks are not counted")
-        return tuple(items)
+            notes.append("layouts are not taken over: conflicts of banks are not counted")
+        return tuple(notes)
 
 
 def _ports(wires: tuple[float, ...]) -> tuple[Port, ...]:

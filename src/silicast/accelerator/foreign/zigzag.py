@@ -100,8 +100,8 @@ class ZigZagReader(ForeignReader):
                 continue
             name = str(layer.get("name") or f"{kind} {layer.values.get('id', index)}")
             layers.append(EinsumLayer(name, _einsum(layer, match)))
-            given = layer.table("operand_precision").values
-            other |= {f"{key} {bits}": None for key, bits in given.items() if bits != WORD_BITS}
+            precision = layer.table("operand_precision").values
+            other |= {f"{key} {bits}": None for key, bits in precision.items() if bits != WORD_BITS}
         note = (
             f"operand_precision ({', '.join(other)}) is not used: words are as wide as the "
             "memories of the chip say"
@@ -143,8 +143,8 @@ class _Build:
         ]
 
     def hardware(self) -> Hardware:
-        stated = self.content.table("memories", needed=True)
-        memories = [stated.table(name, needed=True) for name in stated.names()]
+        tables = self.content.table("memories", needed=True)
+        memories = [tables.table(name, needed=True) for name in tables.names()]
         if not memories:
             raise self.content.error("has no memories", "memories")
         nodes: list[Node] = []
@@ -225,12 +225,12 @@ class _Build:
         )
 
     def served(self, entry: Fields) -> set[str]:
-        some = {str(dim) for dim in entry.rows("served_dimensions")}
-        unknown = sorted(some - set(self.sizes))
+        dims = {str(dim) for dim in entry.rows("served_dimensions")}
+        unknown = sorted(dims - set(self.sizes))
         if unknown:
-            known = f"there are {', '.join(self.sizes)}"
-            raise entry.error(f"no dimension {unknown[0]!r}", "served_dimensions", known)
-        return some
+            there_are = f"there are {', '.join(self.sizes)}"
+            raise entry.error(f"no dimension {unknown[0]!r}", "served_dimensions", there_are)
+        return dims
 
     def fans(self, dims: set[str]) -> list[Node]:
         return [FanOut(dim, (size,)) for dim, size in self.sizes.items() if dim in dims]
@@ -259,7 +259,7 @@ class _Build:
         )
 
     def ports(self, entry: Fields) -> tuple[tuple[Port, ...], float]:
-        items, widest = [], float(WORD_BITS)
+        ports, widest = [], float(WORD_BITS)
         for index, port in enumerate(entry.tables("ports")):
             width = port.number("bandwidth_max", above=0.0)
             widest = max(widest, width)
@@ -276,8 +276,8 @@ class _Build:
                     tensors[OPERANDS[operand]] = None
             if actions:
                 name = str(port.get("name") or f"port_{index}")
-                items.append(Port(name, width / WORD_BITS, tuple(actions), tuple(tensors)))
-        return tuple(items), widest
+                ports.append(Port(name, width / WORD_BITS, tuple(actions), tuple(tensors)))
+        return tuple(ports), widest
 
     def constraints(self) -> Constraints:
         """``dataflows`` of the file: which dimensions stand side by side."""

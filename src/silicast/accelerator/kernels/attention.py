@@ -103,9 +103,9 @@ def _both_products(
 ) -> ChipDemand:
     """Scores and weighted values of ``pairs`` heads, (entries,)."""
     stays = scores_stay(device, fmt, rows, keys)
-    one, left = np.ones_like(rows), np.where(stays, 0.0, 1.0)
-    scores = products(device, fmt, pairs, rows, keys, width, np.stack([one, one, left]))
-    values = products(device, fmt, pairs, rows, width, keys, np.stack([one, left, one]))
+    ones, left = np.ones_like(rows), np.where(stays, 0.0, 1.0)
+    scores = products(device, fmt, pairs, rows, keys, width, np.stack([ones, ones, left]))
+    values = products(device, fmt, pairs, rows, width, keys, np.stack([ones, left, ones]))
     return load_of(device, fmt, scores).plus(load_of(device, fmt, values))
 
 

@@ -107,8 +107,8 @@ def _windows(
     padded_h = (shape.p - 1.0) * shape.stride_h + shape.r
     padded_w = (shape.q - 1.0) * shape.stride_w + shape.s
     there = shape.elements_in / (shape.n * shape.c * padded_h * padded_w)
-    one = np.ones_like(there)
-    shares = np.stack([one, np.minimum(there, 1.0), one])
+    ones = np.ones_like(there)
+    shares = np.stack([ones, np.minimum(there, 1.0), ones])
     chip = chip_of(device)
     return counted(chip, problem, sizes, fmt.compute, fmt.bits, fmt.column, shares, chip.densities)
 
@@ -120,13 +120,13 @@ def _unrolled(
     positions = shape.n * shape.p * shape.q
     taps = shape.c_of_group * shape.r * shape.s
     there = np.minimum(shape.elements_in / (positions * taps * shape.groups), 1.0)
-    one = np.ones_like(there)
+    ones = np.ones_like(there)
     if weights:  # filters' gradient: images are summed over
         m, n, k = shape.k_of_group, taps, positions
-        shares = np.stack([there, one, one])
+        shares = np.stack([there, ones, ones])
     else:
         m, n, k = positions, shape.k_of_group, taps
-        shares = np.stack([one, there, one])
+        shares = np.stack([ones, there, ones])
     return products(device, fmt, _whole(shape.groups), m, n, k, shares, densities)
 
 

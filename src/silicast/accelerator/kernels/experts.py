@@ -43,10 +43,10 @@ class NestMoe(MappedKernel):
 
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
         variant, recipe = batch.variant, recipe_for(batch.variant.dtype)
-        dims, one = batch.dims, batch.filled(1)
+        dims, ones = batch.dims, batch.filled(1)
         tokens, experts = dims["tokens"], dims["experts"]
-        ep = np.minimum(dims.get("ep", one), experts)
-        inner = xp.float64(-(-dims["intermediate"] // dims.get("tp", one)))
+        ep = np.minimum(dims.get("ep", ones), experts)
+        inner = xp.float64(-(-dims["intermediate"] // dims.get("tp", ones)))
         hidden = xp.float64(dims["hidden"])
         loads = busiest_loads(
             distribution_of(variant), tokens, experts, np.minimum(dims["topk"], experts), ep

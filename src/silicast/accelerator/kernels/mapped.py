@@ -143,12 +143,12 @@ def _problem(
     convolutions, as filters of one.
     """
     m, n, k = mnk
-    one = m / m
+    ones = m / m
     if chip.multiplies:
         problem, sizes = ProblemShape(PRODUCTS if several else PRODUCT), [m, n, k]
     else:
         problem = ProblemShape(GROUPED if several else WINDOWS)
-        sizes = [k, n, one, one, one, m, one]
+        sizes = [k, n, ones, ones, ones, m, ones]
     return problem, [b, *sizes] if several else sizes
 
 

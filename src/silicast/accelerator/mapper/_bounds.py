@@ -57,9 +57,9 @@ class Bounds:
         energy: F64 = self.sure(states, slot) - states.booked
         positions = outside.lattice.indices(states.tile)
         for mask, rows in self.masks(states):
-            some = states if len(rows) == len(states) else states.take(rows)
+            masked = states if len(rows) == len(states) else states.take(rows)
             energy[rows] += self._of_open(
-                some, slot, mask, PartialTiles(outside.lattice, positions[:, rows]), left[:, rows]
+                masked, slot, mask, PartialTiles(outside.lattice, positions[:, rows]), left[:, rows]
             )
         return energy
 
@@ -135,11 +135,11 @@ class Bounds:
             still = np.prod(np.where(facts.moves[t], 1.0, left), axis=0)
             share = outside.share(t, np.maximum(fills, 1e-300), still)
             close[t] = waiting + fills * fill + passes * (pass_ / room)
-            known = cells.pick(outside.tiles.every_word(t), HERE)[:, 0]
+            least_words = cells.pick(outside.tiles.every_word(t), HERE)[:, 0]
             beyond[t] = share * (
                 waiting
-                + np.maximum(0.0, fills - known) * fill
-                + np.maximum(0.0, passes - known) * (pass_ / room)
+                + np.maximum(0.0, fills - least_words) * fill
+                + np.maximum(0.0, passes - least_words) * (pass_ / room)
             )
             if facts.slots[slot - 1].is_spatial or not states.fresh[t].any():
                 continue

@@ -149,8 +149,8 @@ class GridCorner:
     def least(self, best: F64 | None, target: Target, cost: F64) -> F64:
         if best is None:
             best = np.full(self.ends, np.inf)
-        some = self.part(best, target)
-        np.minimum(some, cost, out=some)
+        part = self.part(best, target)
+        np.minimum(part, cost, out=part)
         return best
 
 

@@ -256,12 +256,12 @@ class EinsumFacts:
     def hidden_pj(self, t: int, slot: int) -> tuple[float, float]:
         """How much :meth:`fill_pj` and :meth:`pass_pj` may be too low, for clusters."""
         child, parent = self.child_slot(t, slot), self.parent_slot(t, slot)
-        items = []
+        hidden = []
         for position, wide in ((child, self.fill_pj(t, slot)), (parent, self.pass_pj(t, slot))):
             level = self.level_at.get(position)
             cluster = 1 if level is None else self.arch.memories[level].cluster
-            items.append(wide * (cluster - 1))
-        return items[0], items[1]
+            hidden.append(wide * (cluster - 1))
+        return hidden[0], hidden[1]
 
     def credit_pj(self, slot: int, action: str) -> float:
         """Energy of a word that first visits save, at most."""
@@ -302,7 +302,7 @@ class EinsumFacts:
 
     @cached_property
     def _extents(self) -> tuple[frozenset[int], ...]:
-        return tuple(frozenset(some.tolist()) for some in self.divisors)
+        return tuple(frozenset(divisors.tolist()) for divisors in self.divisors)
 
     def held(self, level: int, t: int) -> float:
         """Words of room that an element of a tile takes in a memory, at least."""

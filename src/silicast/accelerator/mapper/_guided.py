@@ -116,8 +116,8 @@ class _Ranking:
             return energy
         facts = self.bounds.facts
         tiles = np.ones(indices.shape)
-        for d, some in enumerate(self.bounds.outside.lattice.divisors):
-            tiles[d] = some[indices[d]]
+        for d, divisors in enumerate(self.bounds.outside.lattice.divisors):
+            tiles[d] = divisors[indices[d]]
         turns = np.prod(tiles, axis=0) / self.tiles[rows]
         cycles = self.bounds.cycles_of(self.steps[rows] * turns, facts.extents / tiles, self.slot)
         if self.counted is None:
@@ -157,8 +157,8 @@ def promising(bounds: Bounds, states: States, slot: int, known: float, keep: int
             for target, cost in bounds.outside.costs(option, cells, edges):
                 row, way = np.nonzero(cost < room)
                 to = positions[:, rows[row]]
-                for d, some in target.indices.items():
-                    to[d] = some[way]
+                for d, divisors in target.indices.items():
+                    to[d] = divisors[way]
                 pool.add(
                     rows[row], to, cost[row, way] + sure[rows[row]], np.full(len(row), len(options))
                 )
@@ -236,6 +236,6 @@ def _with_orders(
     _, first = np.unique(key, return_index=True)
     rows, to, orders = rows[first], to[:, first], orders[first]
     factors = np.ones(to.shape)
-    for d, some in enumerate(lattice.divisors):
-        factors[d] = some[to[d]] / some[indices[d, rows]]
+    for d, divisors in enumerate(lattice.divisors):
+        factors[d] = divisors[to[d]] / divisors[indices[d, rows]]
     return Choices(rows, factors, orders, lost)

@@ -126,7 +126,7 @@ class Hunt:
         Args:
             price: of a cycle beside energy; None = as the objective has it.
         """
-        known: dict[object, float] = {}
+        least_words: dict[object, float] = {}
         first: EinsumFacts | None = None
         choices = []
         for keep in itertools.islice(self._patterns(), MOST_CHOICES):
@@ -135,10 +135,10 @@ class Hunt:
             for t, name in enumerate(self.einsum.names):
                 # Where zeros are left out, prices of a tensor depend on what is kept of others.
                 chain = keep if self.arch.knows_zeros else tuple(name in names for names in keep)
-                if (t, chain) not in known:
+                if (t, chain) not in least_words:
                     facts = facts or self._facts(keep, price)
-                    known[t, chain] = facts.least_of(t)
-                words += known[t, chain]
+                    least_words[t, chain] = facts.least_of(t)
+                words += least_words[t, chain]
             first = first or facts
             base = facts if self.arch.knows_zeros else first
             assert base is not None
@@ -212,8 +212,8 @@ class Hunt:
             self._anew()
             self._run(WIDTHS[0])
         elif like.best is not None:
-            known = cost(like.einsum, like.arch, like.best)
-            price = float(known.energy_pj[0] / known.cycles[0])
+            best_cost = cost(like.einsum, like.arch, like.best)
+            price = float(best_cost.energy_pj[0] / best_cost.cycles[0])
             price = 0.0 if self.objective == "energy" else price
             keep = like.best.keep
             self._take(self._priced(_Choice(keep, self._facts(keep, price).floor), price))
@@ -238,7 +238,7 @@ class Hunt:
 
     def _cells(self, most: int | None) -> int:
         """Tiles that a search looks at."""
-        return math.prod(len(some) for some in self._facts(self.keep, most=most).divisors)
+        return math.prod(len(divisors) for divisors in self._facts(self.keep, most=most).divisors)
 
     def _run_all(self) -> None:
         if self.objective == "latency":
@@ -369,8 +369,8 @@ class Hunt:
             lines.append((price, self._least_sum(price)))
             if self.best is None:
                 return
-            known = cost(self.einsum, self.arch, self.best)
-            price, before = float(known.energy_pj[0] / known.cycles[0]), price
+            best_cost = cost(self.einsum, self.arch, self.best)
+            price, before = float(best_cost.energy_pj[0] / best_cost.cycles[0]), price
             if price == before:
                 break
         self._square(lines)
@@ -387,9 +387,9 @@ class Hunt:
         """
         if self.best is None:
             return False
-        known = cost(self.einsum, self.arch, self.best)
-        busy = float(known.traffic.steps[0]) / self.arch.compute.per_cycle
-        return busy < BUSY_SHARE * float(known.cycles[0])
+        best_cost = cost(self.einsum, self.arch, self.best)
+        busy = float(best_cost.traffic.steps[0]) / self.arch.compute.per_cycle
+        return busy < BUSY_SHARE * float(best_cost.cycles[0])
 
     def _least_sum(self, price: float) -> float:
         """Least energy plus price times cycles, at least."""

@@ -25,12 +25,15 @@ class Lattice:
         self.dims = dims
         self.sizes = sizes
         self.divisors = divisors
-        self.shape = tuple(len(some) for some in self.divisors)
+        self.shape = tuple(len(dim_divisors) for dim_divisors in self.divisors)
         self.cells = math.prod(self.shape)
         self.strides = np.array(
             [math.prod(self.shape[d + 1 :]) for d in range(len(sizes))], dtype=np.int64
         )
-        self.extent = [self.along(d, some.astype(float)) for d, some in enumerate(self.divisors)]
+        self.extent = [
+            self.along(d, dim_divisors.astype(float))
+            for d, dim_divisors in enumerate(self.divisors)
+        ]
         """Extent of each dimension, broadcast over the grid."""
 
     def along(self, d: int, values: F64) -> F64:
@@ -40,14 +43,14 @@ class Lattice:
     @cached_property
     def left(self) -> list[F64]:
         """What each dimension has outside a tile, broadcast over the grid."""
-        return [size / some for size, some in zip(self.sizes, self.extent, strict=True)]
+        return [size / extent for size, extent in zip(self.sizes, self.extent, strict=True)]
 
     @cached_property
     def ratio(self) -> list[F64]:
         """Extent i over extent j of each dimension; 0 where i does not divide j, (n, n)."""
         ratio = []
-        for some in self.divisors:
-            inner, outer = some[:, None], some[None, :]
+        for divisors in self.divisors:
+            inner, outer = divisors[:, None], divisors[None, :]
             ratio.append(np.where(outer % inner == 0, inner / outer, 0.0))
         return ratio
 
@@ -56,15 +59,15 @@ class Lattice:
         """Places among the first ``end`` extents of a dimension of those that times ``step`` are
         extents too, and the indices of these.
         """
-        some = self.divisors[d]
-        here = np.flatnonzero(np.isin(some[:end] * step, some))
-        return here, np.searchsorted(some, some[here] * step)
+        divisors = self.divisors[d]
+        here = np.flatnonzero(np.isin(divisors[:end] * step, divisors))
+        return here, np.searchsorted(divisors, divisors[here] * step)
 
     def indices(self, tiles: F64) -> I64:
         """Index of tiles' extents along each dimension, (dims, n) -> (dims, n)."""
         result = np.empty(tiles.shape, dtype=np.int64)
-        for d, some in enumerate(self.divisors):
-            result[d] = np.searchsorted(some, tiles[d]) if len(some) > 1 else 0
+        for d, divisors in enumerate(self.divisors):
+            result[d] = np.searchsorted(divisors, tiles[d]) if len(divisors) > 1 else 0
         return result
 
     def volume(self, tensor: EinsumTensor) -> F64:

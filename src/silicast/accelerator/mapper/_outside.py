@@ -283,15 +283,15 @@ class Outside:
             yield Option(outer, mask, zero, group, is_whole=False)
         taken: set[frozenset[int]] = set()
         for size in range(len(mask), 0, -1):
-            for some in itertools.combinations(sorted(mask), size):
+            for staying in itertools.combinations(sorted(mask), size):
                 dims = self.tiles.active(outer)
-                for t in some:
+                for t in staying:
                     dims = dims & self.free[t]
                 if dims not in taken:
                     taken.add(dims)
-                    group = self._together(outer, mask - frozenset(some), dims, edges)
-                    after = self._riding(outer, some, dict(rides))
-                    yield Option(outer, mask, frozenset(some), group, True, after)
+                    group = self._together(outer, mask - frozenset(staying), dims, edges)
+                    after = self._riding(outer, staying, dict(rides))
+                    yield Option(outer, mask, frozenset(staying), group, True, after)
         # A run of neighbours that nothing else interrupts may go on outside.
         for d in sorted({d for _, d in edges.overlap} if outer else ()):
             if d in self.tiles.active(outer) and not any(d in self.free[o] for o in mask):
@@ -305,14 +305,14 @@ class Outside:
 
     def _riding(self, outer: int, stay: Sequence[int], rides: dict[int, float]) -> Rides:
         """What comes anew with the edges of tensors that stay, once a memory keeps them."""
-        level, items = self.facts.level_at[outer], []
+        level, riding = self.facts.level_at[outer], []
         for t in stay:
             ride = rides.get(t, 0.0)
             if level in self.facts.keepers[t]:
                 ride += self.facts.fill_pj(t, outer) + self.facts.pass_pj(t, outer)
             if ride and outer:
-                items.append((t, ride))
-        return tuple(items)
+                riding.append((t, ride))
+        return tuple(riding)
 
     def _together(
         self, outer: int, mask: Mask, dims: frozenset[int], edges: OpenTensorCosts
@@ -408,17 +408,17 @@ class Outside:
         return cells.own(d, np.ascontiguousarray(np.diagonal(self._barred(outer, d))))
 
 
-def _product(some: Sequence[F64]) -> F64:
-    if not some:
+def _product(factors: Sequence[F64]) -> F64:
+    if not factors:
         return np.ones(1)
-    product = some[0]
-    for each in some[1:]:
+    product = factors[0]
+    for each in factors[1:]:
         product = product * each
     return product
 
 
-def _least(some: Sequence[F64]) -> F64:
-    least = some[0]
-    for each in some[1:]:
+def _least(arrays: Sequence[F64]) -> F64:
+    least = arrays[0]
+    for each in arrays[1:]:
         least = np.minimum(least, each)
     return least

@@ -54,7 +54,7 @@ def _neighbours(
 ) -> MappingBatch | None:
     """Mappings in which a factor of one loop stands at another place; orders are as they were."""
     factors = batch.factors[:, :, 0]
-    items = []
+    neighbours = []
     for d in range(len(einsum.dims)):
         for source in np.flatnonzero(factors[:, d] > 1):
             for factor in divisors_of(int(factors[source, d])):
@@ -63,10 +63,10 @@ def _neighbours(
                         moved = factors.copy()
                         moved[source, d] /= factor
                         moved[to, d] *= factor
-                        items.append(moved)
-    if not items:
+                        neighbours.append(moved)
+    if not neighbours:
         return None
-    near = np.stack(items, axis=2)
+    near = np.stack(neighbours, axis=2)
     near = near[:, :, _allowed(near, einsum, architecture, rules)]
     if not near.shape[2]:
         return None

@@ -53,9 +53,9 @@ class ObjectivePrices:
 
     def word(self, level: int, action: str, tensor: str) -> float:
         """Of a word that ``action`` (read_pj, fill_pj, update_pj) moves."""
-        for known in ("read", "fill", "update"):
-            if action.startswith(known):
-                return self.words.get((level, known, tensor), 0.0)
+        for verb in ("read", "fill", "update"):
+            if action.startswith(verb):
+                return self.words.get((level, verb, tensor), 0.0)
         return 0.0
 
 

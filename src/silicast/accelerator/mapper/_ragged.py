@@ -137,10 +137,12 @@ class RaggedDescent:
         for together in range(1, len(turning) + 1):
             for dims in itertools.combinations(turning, together):
                 if math.prod(near[d].shape[1] for d in dims) <= MOST:
-                    some = self._combined(factors, dims, near)
-                    as_ordered = MappingBatch(some, _repeated(batch.positions, some), batch.keep)
+                    combined = self._combined(factors, dims, near)
+                    as_ordered = MappingBatch(
+                        combined, _repeated(batch.positions, combined), batch.keep
+                    )
                     yield iter([as_ordered])
-                    yield self._arranged(some, arrangements)
+                    yield self._arranged(combined, arrangements)
 
     def _arranged(
         self, factors: F64, arrangements: Sequence[tuple[I8, Keep]]
@@ -161,8 +163,8 @@ class RaggedDescent:
                 rows.append(row)
             turning = [d for d, size in enumerate(self.sizes) if size > 1]
             # Orders that differ in loops of one iteration only are the same.
-            known = {tuple(np.argsort(row[turning]).tolist()): row for row in rows}
-            choices.append(list(known.values()))
+            distinct = {tuple(np.argsort(row[turning]).tolist()): row for row in rows}
+            choices.append(list(distinct.values()))
         if math.prod(len(rows) for rows in choices) <= MOST_ORDERS:
             orders = list(itertools.product(*choices))
         else:
@@ -181,11 +183,11 @@ class RaggedDescent:
     def _combined(self, factors: F64, dims: tuple[int, ...], near: dict[int, F64]) -> F64:
         """Every combination of the splits of some dimensions, (slots, dims, n), that has room."""
         index = np.indices([near[d].shape[1] for d in dims]).reshape(len(dims), -1)
-        some = np.repeat(factors[:, :, None], index.shape[1], axis=2)
+        combined = np.repeat(factors[:, :, None], index.shape[1], axis=2)
         for d, chosen in zip(dims, index, strict=True):
-            some[:, d] = near[d][:, chosen]
-        fits = (some.prod(axis=1) <= self.limits[:, None]).all(axis=0)
-        return np.ascontiguousarray(some[:, :, fits])
+            combined[:, d] = near[d][:, chosen]
+        fits = (combined.prod(axis=1) <= self.limits[:, None]).all(axis=0)
+        return np.ascontiguousarray(combined[:, :, fits])
 
     def _splits(self, d: int, factors: F64) -> F64:
         """Ways to split a dimension, (slots, n): all, or those that change two loops."""

@@ -94,12 +94,12 @@ class MappingSearch:
         for d in range(len(self.facts.einsum.dims)):
             left = np.rint(self.facts.extents[d, 0] / states.tile[d, rows]).astype(np.int64)
             kinds, kind = np.unique(left, return_inverse=True)
-            some = [self.facts.choices(slot, d, int(value)) for value in kinds]
-            if all(len(option) == 1 and option[0] == 1 for option in some):
+            options = [self.facts.choices(slot, d, int(value)) for value in kinds]
+            if all(len(option) == 1 and option[0] == 1 for option in options):
                 continue
-            counts = np.array([len(option) for option in some])
+            counts = np.array([len(option) for option in options])
             starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
-            flat = np.concatenate(some).astype(float) if some else np.zeros(0)
+            flat = np.concatenate(options).astype(float) if options else np.zeros(0)
             each = counts[kind]
             again = np.repeat(np.arange(len(rows)), each)
             within = np.arange(len(again)) - np.repeat(np.cumsum(each) - each, each)
@@ -355,13 +355,13 @@ class MappingSearch:
             if begin and self.facts.budget.is_spent:
                 return batch, best, float(values[rows[0]])
             self.facts.budget.left -= len(rows) * COUNTED
-            some = self._trace(history, rows)
-            counted = cost(self.facts.einsum, self.arch, some)
+            complete = self._trace(history, rows)
+            counted = cost(self.facts.einsum, self.arch, complete)
             exact = value_of(counted, self.objective)
             first = best_of(exact, counted.cycles)
             rank = MappingRank(float(exact[first]), float(counted.cycles[first]))
             if rank.value < math.inf and rank.is_before(best):
-                best, batch = rank, some.take(slice(first, first + 1))
+                best, batch = rank, complete.take(slice(first, first + 1))
         least = float(values[order[most]]) if len(order) > most else math.inf
         least = least if self.is_proof else float(values[order[0]])
         return batch, best, least

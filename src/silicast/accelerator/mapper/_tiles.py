@@ -35,11 +35,11 @@ class TileFacts:
     @remembered
     def targets(self, slot: int, d: int) -> F64:
         """Whether a slot's loop may turn the i-th divisor into the j-th, (n, n)."""
-        some = self.lattice.divisors[d]
-        targets = np.zeros((len(some), len(some)), dtype=bool)
-        for i, extent in enumerate(some):
-            for factor in self.facts.choices(slot, d, int(some[-1] // extent)):
-                targets[i, np.searchsorted(some, extent * factor)] = True
+        divisors = self.lattice.divisors[d]
+        targets = np.zeros((len(divisors), len(divisors)), dtype=bool)
+        for i, extent in enumerate(divisors):
+            for factor in self.facts.choices(slot, d, int(divisors[-1] // extent)):
+                targets[i, np.searchsorted(divisors, extent * factor)] = True
         return targets
 
     @remembered
@@ -55,16 +55,16 @@ class TileFacts:
     @remembered
     def reachable(self, slot: int, d: int) -> tuple[bool, ...]:
         """Extents of a dimension that tiles at the top of a slot can have."""
-        some = self.lattice.divisors[d]
+        divisors = self.lattice.divisors[d]
         if slot == len(self.facts.slots):
-            return (True, *(False for _ in some[1:]))
+            return (True, *(False for _ in divisors[1:]))
         before = np.array(self.reachable(slot + 1, d))
         result = (self.targets(slot, d) & before[:, None]).any(axis=0)
         level = self.facts.level_at.get(slot)
         if level is not None:
-            tiles = np.ones((len(self.dims), len(some)))
-            tiles[d] = some
-            needed = np.zeros(len(some))
+            tiles = np.ones((len(self.dims), len(divisors)))
+            tiles[d] = divisors
+            needed = np.zeros(len(divisors))
             for t, tensor in enumerate(self.facts.tensors):
                 if level in self.facts.keepers[t]:
                     needed = needed + self.facts.volume(tensor, tiles) * self.facts.held(level, t)

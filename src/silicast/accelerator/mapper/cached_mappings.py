@@ -61,8 +61,8 @@ def cached_mapping(
         return search()
     nameless = replace(architecture, name="")
     key = content_hash([files, repr((einsum, nameless, how))])
-    known = cached(KIND, key, CachedMapping)
-    result = None if known is None else _counted(known, einsum, architecture)
+    stored = cached(KIND, key, CachedMapping)
+    result = None if stored is None else _counted(stored, einsum, architecture)
     if result is None:
         result = search()
         fields = (getattr(result, name) for name in CachedMapping.__struct_fields__)
@@ -70,13 +70,15 @@ def cached_mapping(
     return result
 
 
-def _counted(known: CachedMapping, einsum: Einsum, architecture: Architecture) -> Mapped | None:
+def _counted(stored: CachedMapping, einsum: Einsum, architecture: Architecture) -> Mapped | None:
     """The answer; None where it is not one of this problem."""
     try:
-        batch = MappingBatch.from_nest(known.nest, einsum, architecture)
+        batch = MappingBatch.from_nest(stored.nest, einsum, architecture)
         counted = cost(einsum, architecture, batch)
     except SilicastError:
         return None
-    if not counted.fits[0] or rank_of(counted, known.objective).value != known.value:
+    if not counted.fits[0] or rank_of(counted, stored.objective).value != stored.value:
         return None
-    return Mapped(cost=counted, **{name: getattr(known, name) for name in known.__struct_fields__})
+    return Mapped(
+        cost=counted, **{name: getattr(stored, name) for name in stored.__struct_fields__}
+    )

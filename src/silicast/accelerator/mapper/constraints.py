@@ -92,7 +92,7 @@ class Constraints:
         for (name, axis), rule in self.rules.items():
             where = f"constraints.{name}"
             if (name, axis) not in positions:
-                if not any(name == known for known, _ in positions):
+                if not any(name == node for node, _ in positions):
                     raise SilicastError(
                         f"no memory or fan-out called {name!r}",
                         field=where,

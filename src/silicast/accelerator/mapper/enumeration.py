@@ -79,15 +79,15 @@ class DesignFamily:
         if skeleton(architecture) != skeleton(self.largest):
             raise ValueError("a design of another family")
         capacities = tuple(
-            tuple(sorted({*known, memory.usable_words}))
-            for known, memory in zip(self.capacities, architecture.memories, strict=True)
+            tuple(sorted({*sizes, memory.usable_words}))
+            for sizes, memory in zip(self.capacities, architecture.memories, strict=True)
         )
         nodes = []
-        for known, node in zip(self.largest.nodes, architecture.nodes, strict=True):
-            if isinstance(known, FanOut) and isinstance(node, FanOut):
-                mesh = tuple(max(sides) for sides in zip(known.mesh, node.mesh, strict=True))
-                known = replace(known, mesh=mesh)  # noqa: PLW2901
-            nodes.append(known)
+        for sizes, node in zip(self.largest.nodes, architecture.nodes, strict=True):
+            if isinstance(sizes, FanOut) and isinstance(node, FanOut):
+                mesh = tuple(max(sides) for sides in zip(sizes.mesh, node.mesh, strict=True))
+                sizes = replace(sizes, mesh=mesh)  # noqa: PLW2901
+            nodes.append(sizes)
         family = DesignFamily(replace(self.largest, nodes=tuple(nodes)), capacities)
         return self if family == self else family
 
@@ -108,17 +108,17 @@ class DesignFamily:
 
 def skeleton(architecture: Architecture) -> tuple[object, ...]:
     """What designs of one family have in common; can be a key."""
-    items: list[object] = [architecture.ramps]
+    parts: list[object] = [architecture.ramps]
     for node in architecture.nodes:
         if isinstance(node, FanOut):
-            items.append((node.name, len(node.mesh), node.multicast, node.reduction, node.systolic))
+            parts.append((node.name, len(node.mesh), node.multicast, node.reduction, node.systolic))
         else:
             ports = tuple((port.name, port.actions, port.tensors) for port in node.ports)
-            items.append(
+            parts.append(
                 (node.name, node.tensor_bits, node.block_words, node.cluster, node.exposes_fills,
                  node.keeps, node.may_bypass, ports)
             )  # fmt: skip
-    return tuple(items)
+    return tuple(parts)
 
 
 @final
@@ -292,8 +292,8 @@ def _orders(
         rule = rules.rule(architecture, slot)
         inner = [d for d in rule.innermost if d in einsum.bounds]
         fixed = [d for d in inner if rule.fixed.get(d, 2) != 1 and einsum.bounds[d] > 1]
-        some = worthwhile_orders(einsum, fixed)
-        choices[slot] = list(dict.fromkeys(tuple(d for d in o if d in turns) for o in some))
+        orders = worthwhile_orders(einsum, fixed)
+        choices[slot] = list(dict.fromkeys(tuple(d for d in o if d in turns) for o in orders))
     for each in itertools.product(*choices.values()):
         yield dict(zip(choices, each, strict=True))
 
@@ -314,9 +314,9 @@ def _unbeaten(
         for slot, dims in order.items():
             positions[slot, list(dims)] = np.arange(len(dims), 0, -1)
         for start in range(0, factors.shape[2], PIECE):
-            some = np.ascontiguousarray(factors[:, :, start : start + PIECE])
+            piece = np.ascontiguousarray(factors[:, :, start : start + PIECE])
             batch = MappingBatch(
-                some, np.repeat(positions[:, :, None], some.shape[2], axis=2), keep
+                piece, np.repeat(positions[:, :, None], piece.shape[2], axis=2), keep
             )
             traffic = account(einsum, architecture, batch)
             batch, traffic = _kept(einsum, batch, traffic, family)
@@ -343,9 +343,9 @@ def _kept(
     used = np.vstack([traffic.used[:, rows], traffic.units[None, rows], sides])
     _, group = np.unique(used, axis=1, return_inverse=True)
     left = [
-        some[front(counts[some])]
+        members[front(counts[members])]
         for number in range(int(group.max(initial=-1)) + 1)
-        for some in [np.flatnonzero(group == number)]
+        for members in [np.flatnonzero(group == number)]
     ]
     best = rows[np.sort(np.concatenate(left))] if left else rows
     return batch.take(best), _rows(traffic, best)
@@ -358,24 +358,24 @@ def _counts(einsum: Einsum, traffic: AccessCounts, family: DesignFamily) -> F64:
     reads, fills, updates, held = (
         each * ratios for each in (traffic.reads, traffic.fills, traffic.updates, traffic.tiles)
     )
-    items: list[F64] = [traffic.steps, *traffic.hops.sum(axis=1)]
+    columns: list[F64] = [traffic.steps, *traffic.hops.sum(axis=1)]
     for level, memory in enumerate(architecture.memories):
         tiles = held[level]
         sizes = np.array([*family.capacities[level], math.inf])
         # Tiles that fit the same capacities are as good as each other.
         index = np.searchsorted(sizes, tiles.sum(axis=0))
-        items.append(np.where(index == len(sizes) - 1, math.inf, index))
+        columns.append(np.where(index == len(sizes) - 1, math.inf, index))
         for words in (reads[level], fills[level], updates[level]):
             each = np.ceil(words / traffic.used[level] / memory.block_words)
-            items.append(each.sum(axis=0))
+            columns.append(each.sum(axis=0))
         for port in memory.ports:
             mine = [t for t, n in enumerate(einsum.names) if not port.tensors or n in port.tensors]
             kinds = {"read": reads, "fill": fills, "update": updates}
-            items += [kinds[action][level, mine].sum(axis=0) for action in port.actions]
+            columns += [kinds[action][level, mine].sum(axis=0) for action in port.actions]
             if architecture.ramps:
-                items.append(tiles[mine].sum(axis=0))
-    items += _folds(einsum, traffic, architecture)
-    return np.stack(items, axis=1)
+                columns.append(tiles[mine].sum(axis=0))
+    columns += _folds(einsum, traffic, architecture)
+    return np.stack(columns, axis=1)
 
 
 def _folds(einsum: Einsum, traffic: AccessCounts, architecture: Architecture) -> list[F64]:

@@ -216,8 +216,8 @@ class FusionPlan:
         """Loops outside the meeting memory leave what stays there in place."""
         einsum = self.einsums[half]
         still = {dim for name in stay for dim in einsum.tensor(name).dims}
-        known = rules.on(einsum)
-        table: dict[tuple[str, int], SlotRule] = dict(known.rules)
+        own_rules = rules.on(einsum)
+        table: dict[tuple[str, int], SlotRule] = dict(own_rules.rules)
         for slot in range(architecture.memory_slots[self.level]):
             position = architecture.slots[slot]
             key = (architecture.nodes[position.node].name, position.axis)
@@ -231,7 +231,7 @@ class FusionPlan:
                     )
             table[key] = replace(rule, fixed={**rule.fixed, **dict.fromkeys(still, 1)})
         home = architecture.memories[self.level].name
-        return replace(known, rules=table, homes={**rules.homes, **dict.fromkeys(stay, home)})
+        return replace(own_rules, rules=table, homes={**rules.homes, **dict.fromkeys(stay, home)})
 
 
 @final

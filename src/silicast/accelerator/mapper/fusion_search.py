@@ -274,8 +274,8 @@ class _FusionSearch:
             and self._may_stay(plain, half, tensor)
         ]
         for size in range(len(choices) + 1):
-            for some in itertools.combinations(choices, size):
-                plan = replace(plain, resident=frozenset(some))
+            for resident in itertools.combinations(choices, size):
+                plan = replace(plain, resident=frozenset(resident))
                 if not plan.finishes:
                     continue
                 if plan.fits(memory):

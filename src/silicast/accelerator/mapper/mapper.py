@@ -253,7 +253,7 @@ def no_mapping(einsum: Einsum, architecture: Architecture, rules: Constraints) -
             for dim, bound in rules.rule(architecture, slot).fixed.items():
                 if dim in tile:
                     tile[dim] = min(tile[dim] * bound, einsum.bounds[dim])
-        what = "the smallest tiles" if level else "all words"
+        subject = "the smallest tiles" if level else "all words"
         names = [t.name for t in einsum.tensors if level == 0 or memory.must_keep(t.name)]
         words = {
             name: math.ceil(einsum.tensor(name).size(tile) * memory.words_of(name))
@@ -265,7 +265,7 @@ def no_mapping(einsum: Einsum, architecture: Architecture, rules: Constraints) -
             # As the count of tiles does, of all that tiles may fill, not of whole banks there.
             if sum(banks) * memory.bank_words > memory.usable_words >= needed:
                 return unsupported(
-                    f"no mapping fits: {what} of {', '.join(names)} need "
+                    f"no mapping fits: {subject} of {', '.join(names)} need "
                     f"{sum(banks)} banks of {memory.bank_words:g} words, one tensor in each, "
                     f"{memory.usable_words / memory.bank_words:.3g} are there",
                     f"{memory.name}.bank_words",
@@ -274,7 +274,7 @@ def no_mapping(einsum: Einsum, architecture: Architecture, rules: Constraints) -
                 )
         if needed > memory.usable_words:
             return unsupported(
-                f"no mapping fits: {what} of {', '.join(names)} need {needed} words of "
+                f"no mapping fits: {subject} of {', '.join(names)} need {needed} words of "
                 f"{memory.word_bits} bits, {memory.usable_words:g} are there "
                 f"({needed * memory.word_bits / 8:g} and "
                 f"{memory.usable_words * memory.word_bits / 8:g} bytes)",

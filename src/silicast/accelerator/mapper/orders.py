@@ -60,10 +60,10 @@ def _chains(
     groups: dict[frozenset[str], list[int]] = {}
     for d in free:
         groups.setdefault(stays[d] & live, []).append(d)
-    items: list[list[int]] = []
+    chains: list[list[int]] = []
     for retained, dims in groups.items():
         if not retained:
             continue
         remaining = [d for d in free if d not in dims]
-        items.extend(dims + tail for tail in _chains(remaining, stays, retained))
-    return items or [[]]
+        chains.extend(dims + tail for tail in _chains(remaining, stays, retained))
+    return chains or [[]]

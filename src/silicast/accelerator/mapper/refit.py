@@ -66,9 +66,9 @@ class Asked:
             return f"a mapping as compiled, for this very size{'' if compiled else OTHER_DENSITIES}"
         if not stored and (self.problem.grid(sizes) == sizes).all():
             return "a mapping searched at this very size"
-        known = "compiled" if stored else "searched on a grid of sizes"
+        source = "compiled" if stored else "searched on a grid of sizes"
         return (
-            f"a mapping re-factored from those {known}, not searched at this size "
+            f"a mapping re-factored from those {source}, not searched at this size "
             "(`silicast design map` does)"
         )
 
@@ -80,10 +80,10 @@ _ASKED: ContextVar[list[Asked] | None] = ContextVar("asked", default=None)
 @contextmanager
 def listening() -> Iterator[list[Asked]]:
     """Inside, all sizes whose costs are asked for are noted."""
-    items: list[Asked] = []
-    token = _ASKED.set(items)
+    noted: list[Asked] = []
+    token = _ASKED.set(noted)
     try:
-        yield items
+        yield noted
     finally:
         _ASKED.reset(token)
 
@@ -234,8 +234,8 @@ class SearchedProblem:
     def far(self, sizes: Sequence[Number]) -> list[Number]:
         """How far each stored mapping is: the product of ratios of its sizes and those."""
         numbers: list[Number] = []
-        for (some, which), size in zip(self._sizes, sizes, strict=True):
-            ratios = [xp.maximum(size / item, item / size) for item in some]
+        for (distinct, which), size in zip(self._sizes, sizes, strict=True):
+            ratios = [xp.maximum(size / item, item / size) for item in distinct]
             if not numbers:
                 numbers = [ratios[n] for n in which]
             else:
@@ -262,8 +262,8 @@ class SearchedProblem:
         if not self.stored:
             column = np.array(sizes)[:, None]
             every, chosen = self.templates(column)
-            items = [every[n] for n in dict.fromkeys(chosen[:, 0].tolist())]
-            return [*self._without_zeros(column), *items]
+            nearest = [every[n] for n in dict.fromkeys(chosen[:, 0].tolist())]
+            return [*self._without_zeros(column), *nearest]
         far = self.far(sizes)
         return [self.stored[n] for n in sorted(range(len(far)), key=far.__getitem__)[:NEAREST]]
 
@@ -292,11 +292,11 @@ class SearchedProblem:
             return list(self.stored), self.nearest(sizes)
         cells = [self.problem.grid(sizes, way) for way in (0, 1)]
         keys, where = np.unique(np.concatenate(cells, axis=1), axis=1, return_inverse=True)
-        items = [
+        distinct = [
             template_of(self.chip, self.problem, tuple(key), self.compute, self.bits)
             for key in keys.T.tolist()
         ]
-        return items, where.reshape(2, -1)
+        return distinct, where.reshape(2, -1)
 
 
 @lru_cache(maxsize=512)
@@ -399,14 +399,14 @@ def _of_rows(work: SearchedProblem, sizes: F64, main_shares: Sequence[F64] | F64
     """Costs of many sizes, (dims, rows)."""
     templates, chosen = work.templates(sizes)
     few, rows = chosen.shape
-    given = sizes if main_shares is None else np.concatenate([sizes, np.stack(list(main_shares))])
+    columns = sizes if main_shares is None else np.concatenate([sizes, np.stack(list(main_shares))])
     order = np.argsort(chosen.reshape(-1).astype(np.int16), kind="stable")
     ends = np.searchsorted(chosen.reshape(-1)[order], np.arange(len(templates) + 1)).tolist()
     groups: dict[Nest, list[tuple[Template, I64, F64, F64]]] = {}
     for template, pair in zip(templates, itertools.pairwise(ends), strict=True):
         if pair[0] < pair[1]:
             at = order[slice(*pair)]
-            for part in _by_nest(work, template, given[:, at % rows], main_shares is not None):
+            for part in _by_nest(work, template, columns[:, at % rows], main_shares is not None):
                 nest, item, inputs, bounds = part
                 groups.setdefault(nest, []).append((template, at[item], inputs, bounds))
     every = np.empty((work.layout.size, few * rows))
@@ -431,22 +431,22 @@ def _of_rows(work: SearchedProblem, sizes: F64, main_shares: Sequence[F64] | F64
 
 
 def _by_nest(
-    work: SearchedProblem, template: Template, given: F64, less_of_main: bool
+    work: SearchedProblem, template: Template, columns: F64, less_of_main: bool
 ) -> Iterator[tuple[Nest, I64, F64, F64]]:
     """Rows for which the loops of one template that turn are the same.
 
     Yields:
         the nest, its rows, their sizes and shares, and the bounds of its loops, (loops, rows).
     """
-    fitted = template.fitted(list(given[: len(work.problem.dims)]))
+    fitted = template.fitted(list(columns[: len(work.problem.dims)]))
     indices = [position for position in template.places if position in fitted]
-    bounds = np.empty((len(indices), given.shape[1]))
+    bounds = np.empty((len(indices), columns.shape[1]))
     for n, position in enumerate(indices):
         bounds[n] = fitted[position]
     for turning, rows in _patterns(bounds > 1.0):
         loops = tuple([indices[n] for n in turning.tolist()])
         nest = Nest(loops, template.batch.keep, work.shares, less_of_main)
-        yield nest, rows, given[:, rows], bounds[turning[:, None], rows]
+        yield nest, rows, columns[:, rows], bounds[turning[:, None], rows]
 
 
 def _together(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:

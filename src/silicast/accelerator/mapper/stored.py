@@ -110,7 +110,7 @@ def stored_templates(
     Raises:
         SilicastError: a stored mapping does not belong to its design.
     """
-    items = []
+    templates = []
     arch = chip.in_format(compute, bits)
     matching, others = _tables_of(chip, problem, compute, bits, densities)
     for number, table in matching or others:
@@ -123,8 +123,8 @@ def stored_templates(
                 field=f"mapping[{number}]",
                 hint="compile the design anew",
             ) from None
-        items.append(Template(einsum, arch, chip.rules, batch, _floats(einsum), table.gap))
-    return tuple(items)
+        templates.append(Template(einsum, arch, chip.rules, batch, _floats(einsum), table.gap))
+    return tuple(templates)
 
 
 def is_compiled_for(
@@ -138,11 +138,11 @@ def _tables_of(
     chip: Chip, problem: ProblemShape, compute: str, bits: float, densities: Densities
 ) -> tuple[list[tuple[int, StoredTable]], list[tuple[int, StoredTable]]]:
     """What a file stores for a problem, with its place: for these densities, and for others."""
-    key, stated = (key_of(problem), compute, bits), dict(in_words(densities))
+    key, density = (key_of(problem), compute, bits), dict(in_words(densities))
     matching, others = list[tuple[int, StoredTable]](), list[tuple[int, StoredTable]]()
     for number, table in enumerate(chip.stored):
         if (table.op, table.format, table.bits) == key:
-            (matching if table.density == stated else others).append((number, table))
+            (matching if table.density == density else others).append((number, table))
     return matching, others
 
 

@@ -55,11 +55,11 @@ class Task:
         if not name:
             return self
         if name not in self.policies:
-            known = ", ".join(self.policies)
+            names = ", ".join(self.policies)
             raise unknown_name(
                 f"the design has no policy called {name!r}",
                 "policy",
-                f"one of {known}" if known else "add [policies.NAME] to its architecture file",
+                f"one of {names}" if names else "add [policies.NAME] to its architecture file",
             )
         policy, rules = self.policies[name]
         return replace(self, policy=policy, constraints=rules)
@@ -121,8 +121,8 @@ def task_on(chosen: Design, einsum: Einsum, densities: Sequence[str] = (), file:
 
 def _policy_of(chosen: Design, table: PolicyTable) -> tuple[MapperPolicy, Constraints]:
     """A policy of a design's file, and the rules that hold under it."""
-    given = table.fill
-    fill = None if given is None else Filling(given.level, given.tensor, given.cut)
+    filling = table.fill
+    fill = None if filling is None else Filling(filling.level, filling.tensor, filling.cut)
     rules = chosen.constraints
     more = rules_of(table.constraint, chosen.architecture)
     rules = replace(rules, rules={**rules.rules, **more})
@@ -156,11 +156,15 @@ def notes_of(
     folder = Path(design)
     if folder.is_dir() or folder.name.endswith(".yaml"):
         result = described(folder, einsum)
-        notes, architecture, stated = result.notes, result.architecture, not result.einsum.is_dense
+        notes, architecture, has_zeros = (
+            result.notes,
+            result.architecture,
+            not result.einsum.is_dense,
+        )
     else:
         chosen = find_design(design)
-        notes, architecture, stated = (), chosen.architecture, bool(chosen.content.density)
-    if not (stated or densities) or architecture.knows_zeros:
+        notes, architecture, has_zeros = (), chosen.architecture, bool(chosen.content.density)
+    if not (has_zeros or densities) or architecture.knows_zeros:
         return notes
     nothing = (
         "densities change nothing: no level of the design has a format, skip or gate, and its "
@@ -184,7 +188,7 @@ def with_densities(
     >>> with_densities(einsum_of("matmul", ["m=2", "n=3", "k=4"]), {}, ["Weights=2:4"]).is_dense
     False
     """
-    given = dict(known)
+    densities = dict(known)
     for word in words:
         name, sign, value = word.partition("=")
         if not sign:
@@ -194,8 +198,8 @@ def with_densities(
                 hint=f"as in {einsum.names[0]}=0.4",
             )
         einsum.tensor(name)
-        given[name] = value
-    return density.with_densities(einsum, given)
+        densities[name] = value
+    return density.with_densities(einsum, densities)
 
 
 def einsum_of(op: str, sizes: Sequence[str]) -> Einsum:
@@ -210,8 +214,8 @@ def einsum_of(op: str, sizes: Sequence[str]) -> Einsum:
     try:
         return sized(op, whole_sizes(sizes))
     except SilicastError as error:
-        known = ", ".join(_sizes_of(op))
-        raise SilicastError(error.message, field=error.field, hint=f"{op} has {known}") from None
+        names = ", ".join(_sizes_of(op))
+        raise SilicastError(error.message, field=error.field, hint=f"{op} has {names}") from None
 
 
 def whole_sizes(words: Sequence[str]) -> dict[str, int]:
@@ -223,13 +227,13 @@ def whole_sizes(words: Sequence[str]) -> dict[str, int]:
     >>> whole_sizes(["batch=8"])
     {'batch': 8}
     """
-    given: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for text in words:
         name, _, value = text.partition("=")
         if not (name and value.isdigit()):
             raise SilicastError(f"expected a size like k=64, found {text!r}", field="sizes")
-        given[name] = int(value)
-    return given
+        sizes[name] = int(value)
+    return sizes
 
 
 def sized(op: str, sizes: Mapping[str, Any]) -> Einsum:
@@ -241,19 +245,19 @@ def sized(op: str, sizes: Mapping[str, Any]) -> Einsum:
     >>> sized("matmul", {"m": 2, "n": 3, "k": 4}).points
     24
     """
-    known = _sizes_of(op)
+    parameters = _sizes_of(op)
     for name, value in sizes.items():
-        if name not in known:
+        if name not in parameters:
             raise SilicastError(
-                f"expected a size like {next(iter(known))}=64, found {name}={value}",
+                f"expected a size like {next(iter(parameters))}=64, found {name}={value}",
                 field="sizes",
-                hint=f"{op} has {', '.join(known)}",
+                hint=f"{op} has {', '.join(parameters)}",
             )
         if not isinstance(value, int):
             raise SilicastError(f"{name} is {value!r}, no whole number", field="sizes")
     missing = [
         name
-        for name, parameter in known.items()
+        for name, parameter in parameters.items()
         if parameter.default is inspect.Parameter.empty and name not in sizes
     ]
     if missing:
@@ -278,8 +282,8 @@ def mapped(task: Task, objective: str = "", effort: int = EFFORT) -> Mapped:
         SilicastError: an unknown objective, one in which all mappings are equal, or no mapping
             fits.
     """
-    task, known, remark = aimed(task, objective)
-    answer = _by_form(task, known, effort)
+    task, goal, remark = aimed(task, objective)
+    answer = _by_form(task, goal, effort)
     return replace(answer, remark="; ".join(filter(None, (remark, answer.remark))))
 
 
@@ -292,14 +296,14 @@ def aimed(task: Task, objective: str) -> tuple[Task, Objective, str]:
     Raises:
         SilicastError: as of :func:`mapped`.
     """
-    known = objective_of(objective or task.policy.objective or "energy")
+    goal = objective_of(objective or task.policy.objective or "energy")
     missing = task.architecture.missing_energy
     if task.architecture.costs_energy:
-        if not missing or known != "latency":
-            return task, known, ""
+        if not missing or goal != "latency":
+            return task, goal, ""
         remark = f"{missing} has no energy in the file: the energy shown leaves it out"
-        return replace(task, architecture=task.architecture.timed()), known, remark
-    remark = _only_time(task.architecture, known, is_wish=bool(objective))
+        return replace(task, architecture=task.architecture.timed()), goal, remark
+    remark = _only_time(task.architecture, goal, is_wish=bool(objective))
     return replace(task, architecture=task.architecture.timed()), "latency", remark
 
 
@@ -338,20 +342,20 @@ def _by_form(task: Task, objective: Objective, effort: int) -> Mapped:
     return replace(other, bound=min(answer.bound, other.bound), tried=answer.tried + other.tried)
 
 
-def _mapped(task: Task, known: Objective, effort: int) -> Mapped:
+def _mapped(task: Task, goal: Objective, effort: int) -> Mapped:
     if task.architecture.knows_zeros:
-        return mapped_zeros(task.einsum, task.architecture, task.constraints, known, effort)
-    how = (task.constraints, task.policy, known, effort)
-    return cached_mapping(task.einsum, task.architecture, how, lambda: _new(task, known, effort))
+        return mapped_zeros(task.einsum, task.architecture, task.constraints, goal, effort)
+    how = (task.constraints, task.policy, goal, effort)
+    return cached_mapping(task.einsum, task.architecture, how, lambda: _new(task, goal, effort))
 
 
-def _new(task: Task, known: Objective, effort: int) -> Mapped:
+def _new(task: Task, goal: Objective, effort: int) -> Mapped:
     if not task.policy.is_plain:
         return mapping_by_policy(
-            task.einsum, task.architecture, task.constraints, task.policy, known, effort
+            task.einsum, task.architecture, task.constraints, task.policy, goal, effort
         )
     return best_mapping(
-        task.einsum, task.architecture, task.constraints, objective=known, effort=effort
+        task.einsum, task.architecture, task.constraints, objective=goal, effort=effort
     )
 
 
@@ -361,9 +365,9 @@ def objective_of(name: str) -> Objective:
     Raises:
         SilicastError: there is none.
     """
-    for known in OBJECTIVES:
-        if name == known:
-            return known
+    for objective in OBJECTIVES:
+        if name == objective:
+            return objective
     raise unknown_name(
         f"unknown objective {name!r}", "objective", f"one of {', '.join(OBJECTIVES)}"
     )

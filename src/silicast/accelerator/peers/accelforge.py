@@ -43,8 +43,10 @@ class AccelForge(Peer):
         """
         design = find_design(str(chip))
         if design.constraints.rules or design.architecture.knows_zeros:
-            what = "rules for mappings" if design.constraints.rules else "zeros that are left out"
-            raise unsupported(what, "chip", "compare a design without them", file=str(chip))
+            feature = (
+                "rules for mappings" if design.constraints.rules else "zeros that are left out"
+            )
+            raise unsupported(feature, "chip", "compare a design without them", file=str(chip))
         architecture_text(design.architecture)
         return Hardware(design.architecture, design.constraints)
 
@@ -73,8 +75,8 @@ class AccelForge(Peer):
                     strict=True,
                 )
             )
-        known = [(float(joules) / PICO, float(s) * arch.clock_hz) for joules, s in pairs]
-        energy, cycles = min(known, key=lambda each: objective_value(objective, *each))
+        costs = [(float(joules) / PICO, float(s) * arch.clock_hz) for joules, s in pairs]
+        energy, cycles = min(costs, key=lambda each: objective_value(objective, *each))
         return PeerAnswer(f"accelforge {version('accelforge')}", energy, cycles)
 
 

@@ -117,14 +117,14 @@ def beside(
     Raises:
         SilicastError: an unknown engine, one that is not installed, or a chip that is not its own.
     """
-    known = PEERS.all()
-    if engine not in known:
-        raise unknown_name(f"unknown engine {engine!r}", "engine", f"one of {', '.join(known)}")
+    peers = PEERS.all()
+    if engine not in peers:
+        raise unknown_name(f"unknown engine {engine!r}", "engine", f"one of {', '.join(peers)}")
     goal = objective_of(objective)
     einsum = einsum_of(op, sizes)
-    if not known[engine].is_installed():
-        raise unsupported(f"{engine} is not installed", "engine", known[engine].install)
-    hardware = known[engine].hardware(chip)
-    theirs = known[engine].answer(chip, einsum, goal)
+    if not peers[engine].is_installed():
+        raise unsupported(f"{engine} is not installed", "engine", peers[engine].install)
+    hardware = peers[engine].hardware(chip)
+    theirs = peers[engine].answer(chip, einsum, goal)
     ours = mapped(Task(einsum, hardware.architecture, hardware.constraints), goal, effort)
     return Beside(ours, theirs)

@@ -131,8 +131,13 @@ def attributes_of(
                 f"only {default} is read",
                 file=file,
             )
-    known = {*ELSEWHERE, *DEFAULTS, *PLACES, *(w for words in SPELLINGS.values() for w in words)}
-    unused = tuple(key for key in attributes if key not in known)
+    read_names = {
+        *ELSEWHERE,
+        *DEFAULTS,
+        *PLACES,
+        *(w for words in SPELLINGS.values() for w in words),
+    }
+    unused = tuple(key for key in attributes if key not in read_names)
     return Attributes(component, values, unused, file)
 
 
@@ -210,10 +215,10 @@ def read_tree(architecture: Fields) -> ComponentTree:
     _walk(tree, architecture, {}, 1)
     if not tree.components:
         raise architecture.error("has no components", "subtree")
-    known = [component.name for component in tree.components]
-    for name in known:
-        if known.count(name) > 1:
-            raise architecture.error(f"{known.count(name)} components are called {name!r}", "")
+    names = [component.name for component in tree.components]
+    for name in names:
+        if names.count(name) > 1:
+            raise architecture.error(f"{names.count(name)} components are called {name!r}", "")
     return tree
 
 
@@ -235,8 +240,8 @@ def _table(part: Fields, name: str) -> Fields:
 
 
 def _note_cycle(tree: ComponentTree, attributes: Fields) -> None:
-    given = attributes.get(_CYCLE)
-    if given is not None and not isinstance(given, str):  # "must_specify" says nothing
+    cycle = attributes.get(_CYCLE)
+    if cycle is not None and not isinstance(cycle, str):  # "must_specify" says nothing
         tree.cycles_s.setdefault(attributes.number(_CYCLE, above=0.0), attributes.path)
 
 
@@ -344,60 +349,64 @@ def _fan_out(above_: Component, below: Component, file: str) -> FanOut | None:
 
 
 def _memory(component: Component, energies: Mapping[str, float], area: float | None) -> Memory:
-    name, given, pj = component.name, component.attributes, energies.get
-    bits = int(given.above("word_bits") or _WORD_BITS)
-    cluster = int(given.above("cluster_size") or 1)
-    block = _block(given, bits, cluster)
+    name, attributes, pj = component.name, component.attributes, energies.get
+    bits = int(attributes.above("word_bits") or _WORD_BITS)
+    cluster = int(attributes.above("cluster_size") or 1)
+    block = _block(attributes, bits, cluster)
     return Memory(
-        name=name, capacity_words=_capacity(given, block), word_bits=bits, block_words=block,
+        name=name, capacity_words=_capacity(attributes, block), word_bits=bits, block_words=block,
         cluster=min(cluster, component.mesh[0] * component.mesh[1]),
-        buffers=given.above("multiple_buffering") or 1, ports=_ports(given),
+        buffers=attributes.above("multiple_buffering") or 1, ports=_ports(attributes),
         read_pj=pj("read"), fill_pj=pj("write"), update_pj=pj("update"),
-        leak_pj_per_cycle=pj("leak"), area_um2=area, metadata=_metadata(given, energies),
+        leak_pj_per_cycle=pj("leak"), area_um2=area, metadata=_metadata(attributes, energies),
         gated_pj=_idle(energies, "gated_read"),
         expand_pj=pj("decompression_count"), compress_pj=pj("compression_count"),
-        recodes=given.flag("decompression_supported") or given.flag("compression_supported"),
+        recodes=attributes.flag("decompression_supported")
+        or attributes.flag("compression_supported"),
     )  # fmt: skip
 
 
-def _block(given: Attributes, bits: int, cluster: int) -> int:
+def _block(attributes: Attributes, bits: int, cluster: int) -> int:
     """Words of one access: stated, or as many as its width holds."""
-    width, block = given.above("width"), given.above("block_size")
+    width, block = attributes.above("width"), attributes.above("block_size")
     if block is not None:
         if width is not None and width != block * bits * cluster:
             raise SilicastError(
                 f"width = {width:g} is not block_size {block:g} x {bits} bits x {cluster}",
-                field=f"{given.component}.block_size",
-                file=given.file,
+                field=f"{attributes.component}.block_size",
+                file=attributes.file,
                 hint="keep one of them",
             )
         return int(block)
     return max(1, int(width // (bits * cluster))) if width is not None else _BLOCK
 
 
-def _capacity(given: Attributes, block: int) -> float | None:
+def _capacity(attributes: Attributes, block: int) -> float | None:
     """Words of one instance: ``entries`` counts words, ``depth`` accesses."""
-    depth, entries = given.above("depth"), given.above("entries")
+    depth, entries = attributes.above("depth"), attributes.above("entries")
     if depth is None:
         return entries
     if entries is not None and entries != depth * block:
         raise SilicastError(
             f"entries = {entries:g} words is not depth {depth:g} x {block}",
-            field=f"{given.component}.entries",
-            file=given.file,
+            field=f"{attributes.component}.entries",
+            file=attributes.file,
             hint="keep one of them",
         )
     return depth * block
 
 
-def _metadata(given: Attributes, energies: Mapping[str, float]) -> MetadataStore:
+def _metadata(attributes: Attributes, energies: Mapping[str, float]) -> MetadataStore:
     """Where a component keeps metadata; without a word width, a word is one access wide."""
-    width = int(given.amount("metadata_storage_width") or 0)
+    width = int(attributes.amount("metadata_storage_width") or 0)
     bits = int(
-        given.amount("metadata_datawidth") or width or given.above("word_bits") or _WORD_BITS
+        attributes.amount("metadata_datawidth")
+        or width
+        or attributes.above("word_bits")
+        or _WORD_BITS
     )
     block = max(1, width // bits)
-    depth = given.amount("metadata_storage_depth")
+    depth = attributes.amount("metadata_storage_depth")
     pj = energies.get
     return MetadataStore(
         word_bits=bits,
@@ -414,9 +423,11 @@ def _idle(energies: Mapping[str, float], action: str) -> float:
     return energies.get(action, energies.get("idle", 0.0))
 
 
-def _ports(given: Attributes) -> tuple[Port, ...]:
+def _ports(attributes: Attributes) -> tuple[Port, ...]:
     """What each kind of access has; without one, nothing limits it."""
-    shared, read, write = (given.above(f"{kind}_bandwidth") for kind in ("shared", "read", "write"))
+    shared, read, write = (
+        attributes.above(f"{kind}_bandwidth") for kind in ("shared", "read", "write")
+    )
     return (
         *((Port("shared", shared),) if shared else ()),
         *((Port("read", read, ("read",)),) if read else ()),

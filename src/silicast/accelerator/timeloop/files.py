@@ -46,8 +46,8 @@ def read_problem(problem: Fields) -> Einsum:
         defaults[entry.text("name", default=None)] = 1 if default is None else default
     dims = [str(dim) for dim in shape.rows("dimensions")]
     bounds = {dim: instance.count(dim) for dim in dims}
-    stated = {name: value for name, value in instance.values.items() if name in defaults}
-    coefficients = Fields({**defaults, **stated}, instance.path, instance.file)
+    sizes = {name: value for name, value in instance.values.items() if name in defaults}
+    coefficients = Fields({**defaults, **sizes}, instance.path, instance.file)
     tensors = [_tensor(space, bounds, coefficients) for space in shape.tables("data_spaces")]
     outputs = [tensor.name for tensor in tensors if tensor.is_output]
     if len(outputs) != 1:
@@ -59,8 +59,8 @@ def read_problem(problem: Fields) -> Einsum:
         return Einsum(str(shape.values.get("name", "problem")), bounds, tuple(tensors))
 
 
-def _tensor(given: Fields, bounds: Mapping[str, int], coefficients: Fields) -> EinsumTensor:
-    space = given.spelled(_SPACE)
+def _tensor(entry: Fields, bounds: Mapping[str, int], coefficients: Fields) -> EinsumTensor:
+    space = entry.spelled(_SPACE)
     name = space.text("name", default=None)
     if "projection" not in space.values:
         raise space.error(f"{name} has none", "projection")
@@ -197,11 +197,11 @@ def read_description(
     einsum = read_problem(problem) if einsum is None else einsum
     if has_nodes(content.values):
         content = processed(content, einsum.names)
-    given = content.table("architecture", needed=True)
-    version = str(given.values.get("version", ""))
+    section = content.table("architecture", needed=True)
+    version = str(section.values.get("version", ""))
     if version not in VERSIONS:
-        raise given.error(f"is of version {version}", "version", "0.4 is read", "unsupported")
-    tree = read_tree(given)
+        raise section.error(f"is of version {version}", "version", "0.4 is read", "unsupported")
+    tree = read_tree(section)
     energies = read_energies(ert) if ert else {}
     architecture = built(tree, energies, read_areas(art) if art else {})
     components = {each.name: each for each in tree.components}

@@ -39,7 +39,7 @@ def factors(value: Any, einsum: Einsum, field: str, file: str) -> list[tuple[str
                 file=file,
                 hint=f"there are {', '.join(einsum.dims)}",
             )
-        if any(dim == known and sign == before for known, before, _ in factors):
+        if any(dim == other_dim and sign == before for other_dim, before, _ in factors):
             raise SilicastError(f"gives {dim} twice", field=field, file=file)
         # Of a dimension of 1, rules for other problems are cut: a reference design has such.
         if sign == "=" and bound > einsum.bounds[dim] > 1:

@@ -32,7 +32,7 @@ class MappingReader(EntryReader[list[Loop]]):
         for entry in entries:
             self.entry(entry)
         placed: dict[tuple[str, int], list[Loop]] = {}
-        for loop in (each for some in self.loops.values() for each in some):
+        for loop in (each for loops in self.loops.values() for each in loops):
             placed.setdefault((loop.slot, loop.axis), []).append(loop)
         ordered = [
             loop
@@ -94,10 +94,10 @@ class MappingReader(EntryReader[list[Loop]]):
 
     def with_rest(self, loops: list[Loop]) -> list[Loop]:
         """A factor of 0 is what the other loops leave of its dimension."""
-        items = []
+        whole = []
         for loop in loops:
             if loop.bound != REST:
-                items.append(loop)
+                whole.append(loop)
                 continue
             others = [each.bound for each in loops if each.dim == loop.dim and each is not loop]
             if REST in others:
@@ -108,8 +108,8 @@ class MappingReader(EntryReader[list[Loop]]):
                     hint="one takes the rest",
                 )
             remaining = -(-self.einsum.bounds[loop.dim] // math.prod(others))
-            items.append(Loop(loop.slot, loop.dim, remaining, loop.axis))
-        return items
+            whole.append(Loop(loop.slot, loop.dim, remaining, loop.axis))
+        return whole
 
     def keeps(self) -> dict[str, frozenset[str]]:
         """Memory -> tensors: what is not bypassed is kept, unless the memory may not."""

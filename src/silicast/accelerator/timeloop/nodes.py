@@ -44,14 +44,16 @@ def processed(content: Fields, tensors: tuple[str, ...]) -> Fields:
     outer = resolved(variables, {}, "variables", content.file)
     writer.walk(architecture.rows(NODES), outer, "architecture.nodes")
     cycle = {k: v for k, v in outer.items() if k == "global_cycle_seconds"}
-    known = content.get("architecture_constraints") or {}
+    constraints = content.get("architecture_constraints") or {}
     values = {
         **content.values,
         "architecture": {
             "version": architecture.values.get("version", ""),
             "subtree": [{"name": "nodes", "attributes": cycle, "local": writer.local}],
         },
-        "architecture_constraints": {"targets": [*writer.targets, *(known.get("targets") or ())]},
+        "architecture_constraints": {
+            "targets": [*writer.targets, *(constraints.get("targets") or ())]
+        },
     }
     return Fields(values, content.path, content.file)
 
@@ -168,8 +170,8 @@ class _Writer:
         name = node.path
         counts = Fields(spatial, f"{name}.spatial", self.file)
         more = tuple(counts.count(k) if counts.has(k) else 1 for k in ("meshX", "meshY"))
-        stated = _plain(node.get("constraints"))
-        unknown = [key for key in stated if key not in _RULES]
+        constraints = _plain(node.get("constraints"))
+        unknown = [key for key in constraints if key not in _RULES]
         if unknown:
             raise unsupported(
                 "is not read",
@@ -177,7 +179,7 @@ class _Writer:
                 f"{', '.join(_RULES)} are",
                 file=self.file,
             )
-        if (more != (1, 1) or stated.get("spatial")) and self.local:
+        if (more != (1, 1) or constraints.get("spatial")) and self.local:
             x, y = self.mesh
             self.local.append(
                 {
@@ -188,7 +190,7 @@ class _Writer:
             )
         self.mesh = self.mesh[0] * more[0], self.mesh[1] * more[1]
         for key, kind in _RULES.items():
-            entry = self.spelled(_plain(stated.get(key)))
+            entry = self.spelled(_plain(constraints.get(key)))
             if entry:
                 target = f"inter_{name}_spatial" if key == "spatial" else name
                 self.targets.append({"target": target, "type": kind, **entry})

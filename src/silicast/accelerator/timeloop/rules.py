@@ -29,8 +29,8 @@ class ConstraintReader(EntryReader[tuple[str, dict[str, Any]]]):
             SilicastError: an entry that has no meaning, or contradicts others.
         """
         for section in SECTIONS:
-            given = content.table(section) if content.get(section) else Fields({})
-            for target in given.tables("targets"):
+            table = content.table(section) if content.get(section) else Fields({})
+            for target in table.tables("targets"):
                 self.entry(target)
         rules: dict[tuple[str, int], SlotRule] = {}
         for (name, kind), (where, entry) in self.loops.items():
@@ -48,8 +48,8 @@ class ConstraintReader(EntryReader[tuple[str, dict[str, Any]]]):
         if kind in {"temporal", "spatial"}:
             loops = self.targets.loops(entry)
             details = {key: value for key, value in loops.items() if value is not None}
-            first, known = self.loops.setdefault((name, kind), (where, details))
-            self.merge(known, details, where, first)
+            first, earlier = self.loops.setdefault((name, kind), (where, details))
+            self.merge(earlier, details, where, first)
         elif kind in {"utilization", "utilisation", "parallelism"}:
             least = entry.spelled(("target", "type", "min")).number("min", most=1.0)
             self.least_utilisation = max(self.least_utilisation, float(least))
@@ -61,18 +61,20 @@ class ConstraintReader(EntryReader[tuple[str, dict[str, Any]]]):
                 file=self.file,
             )
 
-    def merge(self, known: dict[str, Any], stated: dict[str, Any], where: str, first: str) -> None:
+    def merge(
+        self, earlier: dict[str, Any], details: dict[str, Any], where: str, first: str
+    ) -> None:
         """A later entry adds to what an earlier one says of the same place."""
-        if known is stated:
+        if earlier is details:
             return
-        for key, value in stated.items():
-            if key == "factors" and key in known:
-                both = [self.targets.factors(each, where) for each in (known[key], value)]
+        for key, value in details.items():
+            if key == "factors" and key in earlier:
+                both = [self.targets.factors(each, where) for each in (earlier[key], value)]
                 merged = dict.fromkeys(both[0] + both[1])
-                known[key] = [f"{dim}{sign}{bound}" for dim, sign, bound in merged]
-            elif known.setdefault(key, value) != value:
+                earlier[key] = [f"{dim}{sign}{bound}" for dim, sign, bound in merged]
+            elif earlier.setdefault(key, value) != value:
                 raise SilicastError(
-                    f"{value!r} contradicts {known[key]!r} of {first}",
+                    f"{value!r} contradicts {earlier[key]!r} of {first}",
                     field=f"{where}.{key}",
                     file=self.file,
                 )
@@ -96,10 +98,10 @@ class ConstraintReader(EntryReader[tuple[str, dict[str, Any]]]):
         if split is not None:
             axes = split_axes(inward, self.einsum, split)
         else:
-            known = {dim: bound or self.einsum.bounds[dim] for dim, bound in fixed.items()}
-            result = axes_of(known, fan.mesh)
+            bounds = {dim: bound or self.einsum.bounds[dim] for dim, bound in fixed.items()}
+            result = axes_of(bounds, fan.mesh)
             if result is None:
-                factors = ", ".join(f"{dim}={bound}" for dim, bound in known.items() if bound > 1)
+                factors = ", ".join(f"{dim}={bound}" for dim, bound in bounds.items() if bound > 1)
                 raise unsupported(
                     f"{factors} do not fit a mesh of {' x '.join(map(str, fan.mesh))}, every "
                     "dimension on one axis",

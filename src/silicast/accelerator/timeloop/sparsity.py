@@ -38,29 +38,29 @@ def read_densities(instance: Fields, einsum: Einsum) -> dict[str, Density]:
         SilicastError: an unknown tensor or distribution, or a density out of range.
     """
     densities: dict[str, Density] = {}
-    given = instance.table("densities")
-    for name in given.names():
+    table = instance.table("densities")
+    for name in table.names():
         if name not in einsum.names:
-            raise given.error(f"no tensor {name!r}", name, f"there are {', '.join(einsum.names)}")
-        with errors_located(f"{given.path}.{name}", given.file):
-            densities[name] = _density(given, einsum, name)
+            raise table.error(f"no tensor {name!r}", name, f"there are {', '.join(einsum.names)}")
+        with errors_located(f"{table.path}.{name}", table.file):
+            densities[name] = _density(table, einsum, name)
     return densities
 
 
-def _density(given: Fields, einsum: Einsum, name: str) -> Density:
-    if not isinstance(given.values[name], Mapping):
-        return Structured(given.number(name, least=-math.inf))
-    stated = given.table(name)
-    kind = str(stated.values.get("distribution", "fixed_structured")).lower().replace("-", "_")
+def _density(table: Fields, einsum: Einsum, name: str) -> Density:
+    if not isinstance(table.values[name], Mapping):
+        return Structured(table.number(name, least=-math.inf))
+    entry = table.table(name)
+    kind = str(entry.values.get("distribution", "fixed_structured")).lower().replace("-", "_")
     if kind in _STRUCTURED:
-        return Structured(stated.number("density", default=1.0, least=-math.inf))
+        return Structured(entry.number("density", default=1.0, least=-math.inf))
     if kind in _UNIFORM:
-        return Uniform(stated.number("density", default=1.0, least=-math.inf))
+        return Uniform(entry.number("density", default=1.0, least=-math.inf))
     if kind in {"banded", "band"}:
         shape = einsum.tensor(name).shape(einsum.bounds)
         if len(shape) != 2:
             raise unsupported(f"is banded, and a tensor of {len(shape)} indices")
-        return Given.banded(shape[0], shape[1], int(stated.number("band_width", default=0.0)))
+        return Given.banded(shape[0], shape[1], int(entry.number("band_width", default=0.0)))
     raise unsupported(
         f"distribution {kind!r}", "", "fixed_structured, hypergeometric and banded are read"
     )
@@ -74,8 +74,8 @@ def eliminated(architecture: Architecture, einsum: Einsum, content: Fields) -> A
     """
     if not content.get("sparse_optimizations"):
         return architecture
-    stated = content.table("sparse_optimizations").spelled(("targets", "version"))
-    for target in stated.tables("targets"):
+    optimizations = content.table("sparse_optimizations").spelled(("targets", "version"))
+    for target in optimizations.tables("targets"):
         spelled = {
             _SPELLINGS.get(key.replace("-", "_"), key): value
             for key, value in target.values.items()
@@ -143,9 +143,9 @@ def _format(einsum: Einsum, space: Fields) -> TensorFormat:
 def _computing(architecture: Architecture, entry: Fields) -> Architecture:
     name = "compute_optimization" if entry.get("compute_optimization") else "action_optimization"
     value = entry.get(name)
-    items = value if isinstance(value, list) else [value] if value else []
+    rules = value if isinstance(value, list) else [value] if value else []
     compute = architecture.compute
-    for item in Fields({name: items}, entry.path, entry.file).tables(name):
+    for item in Fields({name: rules}, entry.path, entry.file).tables(name):
         compute = replace(compute, on_zero=_kind(item.spelled(("type",))))
     return replace(architecture, compute=compute)
 

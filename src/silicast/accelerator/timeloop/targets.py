@@ -33,9 +33,9 @@ class MemoryTargets:
         Raises:
             SilicastError: an unknown tensor, or one that is kept and passed on.
         """
-        stated = entry.spelled(_KEEP_KEYS)
+        spelled = entry.spelled(_KEEP_KEYS)
         for key, mine in (("keep", self.keep), ("bypass", self.bypass)):
-            mine.update(dict.fromkeys(stated.known(key, einsum.names)))
+            mine.update(dict.fromkeys(spelled.known(key, einsum.names)))
         both = [tensor for tensor in self.keep if tensor in self.bypass]
         if both:
             raise entry.error(f"{both[0]} is kept and bypassed", "", "take it out of one of them")
@@ -77,8 +77,8 @@ class Targets:
         """
         name = entry.text("target", default=None)
         if name not in self._components:
-            known = f"there are {', '.join(self._components)}"
-            raise entry.error(f"no component {name!r}", "target", known, "unknown_name")
+            there_are = f"there are {', '.join(self._components)}"
+            raise entry.error(f"no component {name!r}", "target", there_are, "unknown_name")
         kind = str(entry.get("type"))
         if kind in KEEPS:
             self._keep(self._components[name], entry)

@@ -53,17 +53,17 @@ def describe(
     ranks = len(chosen.ranks)
     held, most = np.zeros((ranks, 2, count.size)), np.zeros((ranks, 2, count.size))
     share, values = np.ones(count.size), np.ones(count.size)
-    known: dict[tuple[_Loop, ...], tuple[F64, F64, float, float]] = {}
+    described: dict[tuple[_Loop, ...], tuple[F64, F64, float, float]] = {}
     for row in range(count.size):
         loops = _loops(count, tensor, slot, row)
-        if loops not in known:
-            known[loops] = _described(tensor, chosen, loops, whole[tensor.name])
-        held[:, :, row], most[:, :, row], share[row], values[row] = known[loops]
+        if loops not in described:
+            described[loops] = _described(tensor, chosen, loops, whole[tensor.name])
+        held[:, :, row], most[:, :, row], share[row], values[row] = described[loops]
     return RankWords(held, most, share, values)
 
 
 def _loops(count: Count, tensor: EinsumTensor, slot: int, row: int) -> tuple[_Loop, ...]:
-    items, memory = [], -1
+    loops, memory = [], -1
     dims = count.einsum.dims
     _ = count.tiles  # cuts loops that are longer than their dimensions
     for s, position in enumerate(count.slots):
@@ -74,8 +74,8 @@ def _loops(count: Count, tensor: EinsumTensor, slot: int, row: int) -> tuple[_Lo
         for d in order:
             bound = float(count.factors[s, d, row])
             if bound > 1 and dims[d] in tensor.dims:
-                items.append(_Loop(dims[d], bound, memory))
-    return tuple(items)
+                loops.append(_Loop(dims[d], bound, memory))
+    return tuple(loops)
 
 
 def _groups(chosen: TensorFormat, loops: tuple[_Loop, ...]) -> list[tuple[_Loop, ...]]:

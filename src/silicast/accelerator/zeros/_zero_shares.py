@@ -96,8 +96,8 @@ class ZeroShares:
             levels = self._kept(tensor.name)
             for rule in self._rules(tensor, levels[-1]):
                 absent |= {name for name in rule.conditions if name in self.einsum.names}
-            known = compute == "skip" or (compute == "gate" and not timed)
-            if known or self.held(levels[-1], tensor) < 1.0:
+            leaves_out = compute == "skip" or (compute == "gate" and not timed)
+            if leaves_out or self.held(levels[-1], tensor) < 1.0:
                 absent.add(tensor.name)
         return math.prod(self.einsum.tensor(name).density.share for name in absent) * (
             _WHOLE if absent else 1.0

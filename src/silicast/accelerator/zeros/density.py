@@ -493,7 +493,7 @@ def _hypergeometric(words: int, total: int, filled: int) -> Drawn:
         )
     least, most = max(0, words + filled - total), min(words, filled)
     mode = min(most, max(least, (words + 1) * (filled + 1) // (total + 2)))
-    items = [(mode, 1.0)]
+    draws = [(mode, 1.0)]
     for upwards in (True, False):
         held, weight = mode, 1.0
         while weight > 1e-18 and (held < most if upwards else held > least):
@@ -505,8 +505,8 @@ def _hypergeometric(words: int, total: int, filled: int) -> Drawn:
                 weight *= held * (total - filled - words + held)
                 weight /= (filled - held + 1) * (words - held + 1)
                 held -= 1
-            items.append((held, weight))
-    return tuple(items)
+            draws.append((held, weight))
+    return tuple(draws)
 
 
 def _mixed(less: Drawn, more: Drawn, share: float) -> Drawn:
@@ -519,11 +519,11 @@ def _mixed(less: Drawn, more: Drawn, share: float) -> Drawn:
 
 
 @lru_cache(maxsize=4096)
-def _sum_of(one: Drawn, times: int) -> Drawn:
+def _sum_of(drawn: Drawn, times: int) -> Drawn:
     """The sum of several independent draws."""
-    single = np.zeros(max(held for held, _ in one) + 1)
-    total = math.fsum(weight for _, weight in one)
-    for held, weight in one:
+    single = np.zeros(max(held for held, _ in drawn) + 1)
+    total = math.fsum(weight for _, weight in drawn)
+    for held, weight in drawn:
         single[held] = weight / total
     result = np.ones(1)
     while times:

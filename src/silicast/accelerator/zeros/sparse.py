@@ -204,13 +204,13 @@ class _Zeros:
 
     def tile(self, tensor: EinsumTensor, extents: F64) -> tuple[F64, ...]:
         """Lengths of a tensor's indices over tiles of these extents, (dims, mappings)."""
-        items = []
+        lengths = []
         for index, rank in enumerate(tensor.ranks):
             length = np.ones(self.size)
             for dim, step in rank:
                 length = length + step * (extents[self.count.index[dim]] - 1.0)
-            items.append(np.minimum(length, float(self.whole[tensor.name][index])))
-        return tuple(items)
+            lengths.append(np.minimum(length, float(self.whole[tensor.name][index])))
+        return tuple(lengths)
 
     def need(self, tensor: EinsumTensor, level: int, child: int | None, needs: _Needs) -> None:
         """Adds what the memory, or one further in that it passes by, makes a transfer need."""
@@ -354,10 +354,10 @@ class _Zeros:
         not_skipped, happens = chances
         tile = self.traffic.tiles[level, t]
         nothing = np.zeros_like(words.held)
-        known = self.formats.get(
+        formatted = self.formats.get(
             (level, t), Formatted(np.ceil(words.at_most), *(nothing for _ in range(5)))
         )
-        parts = {name: getattr(known, name) for name in Formatted.__dataclass_fields__}
+        parts = {name: getattr(formatted, name) for name in Formatted.__dataclass_fields__}
         for action, count in dense.items():
             every = words.held * (count / tile)
             parts[action] = np.ceil(every * happens)
@@ -371,8 +371,8 @@ class _Zeros:
         for name, chance in needs.every.items():
             self.exists[name] = np.minimum(self.exists.get(name, self.ones), chance)
         if innermost is not None:
-            known = self.exists.get(tensor.name, self.ones)
-            self.exists[tensor.name] = np.minimum(known, innermost.share)
+            nonzero = self.exists.get(tensor.name, self.ones)
+            self.exists[tensor.name] = np.minimum(nonzero, innermost.share)
 
     def products(self) -> tuple[AccessOutcome, F64]:
         """Multiplications, and the cycles that they take."""
@@ -386,8 +386,8 @@ class _Zeros:
             nonzero = self.ones
             for tensor in self.einsum.tensors:
                 if not tensor.is_output:
-                    known = self.exists.get(tensor.name, self.ones)
-                    nonzero = nonzero * np.minimum(known, tensor.density.share)
+                    share = self.exists.get(tensor.name, self.ones)
+                    nonzero = nonzero * np.minimum(share, tensor.density.share)
             there = happen
             happen = _up(points, np.minimum(exists, nonzero))
             if compute.on_zero == "gate":

@@ -510,8 +510,8 @@ def check_engine(engine: Engine, path: Path) -> Engine:
 
     known_collectives = collective_libraries()
     _known("collectives", "communication library", engine.collectives, known_collectives, path)
-    for field, what, name, known in engine.kernels.named(families()):
-        _known(f"kernels.{field}", what, name, known, path)
+    for field, kind, name, known in engine.kernels.named(families()):
+        _known(f"kernels.{field}", kind, name, known, path)
     _check_switches(engine, path)
     return engine
 
@@ -536,12 +536,12 @@ def _check_switches(engine: Engine, path: Path) -> None:
             _known(f"{field}.formats", "recipe", recipe, RECIPES, path)
 
 
-def _known(field: str, what: str, name: str, known: Iterable[str], path: Path) -> None:
+def _known(field: str, kind: str, name: str, known: Iterable[str], path: Path) -> None:
     """Raises SilicastError, with the nearest of ``known``, unless ``name`` is among them."""
     names = list(known)
     if name in names:
         return
-    raise unknown_name(f"unknown {what} {name[:80]!r}", field, near(name, names), file=str(path))
+    raise unknown_name(f"unknown {kind} {name[:80]!r}", field, near(name, names), file=str(path))
 
 
 @cache
@@ -578,7 +578,7 @@ def engines_of(kind: Kind) -> list[str]:
 def mixing_engines(scheme: str = "") -> list[str]:
     """Names of the engines that run mixtures of formats in files of weights, of a scheme or any."""
     schemes = {name: _engine(name).weight_mix for name in entries(FOLDER)}
-    return [name for name, current in schemes.items() if current and scheme in ("", current)]
+    return [name for name, mix in schemes.items() if mix and scheme in ("", mix)]
 
 
 @cache

@@ -195,10 +195,10 @@ def _number(name: str, value: Any, least: float, most: float, *, whole: bool = T
     """A number within its range, the ends included."""
     right = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
     if not right or not least <= value <= most:
-        what = "a whole number" if whole else "a number"
+        wanted = "a whole number" if whole else "a number"
         upper = f" to {most:g}" if most < MOST else " upward"
         raise SilicastError(
-            f"expected {what} from {least:g}{upper}, found {value!r:.40}",
+            f"expected {wanted} from {least:g}{upper}, found {value!r:.40}",
             field=f"engine.options.{name}",
         )
     return float(value)
@@ -213,15 +213,15 @@ def _offload(name: str, field: str) -> Callable[[Engine, Any], Engine]:
             raise unsupported(text, f"engine.options.{name}", "leave it out")
         every = field == "device_layers" and str(value) in ("all", "auto", "-1", "-2")
         text = str(value).strip()
-        stated = int(text) if isinstance(value, str) and text.isdigit() else value
+        count_or_flag = int(text) if isinstance(value, str) and text.isdigit() else value
         least = 1 if field == "device_layers" else 0  # without any the device is the CPU
-        if least and stated == 0 and not isinstance(stated, bool):
+        if least and count_or_flag == 0 and not isinstance(count_or_flag, bool):
             raise SilicastError(
                 "expected a whole number from 1, or all, found 0",
                 field=f"engine.options.{name}",
                 hint="without layers the device does nothing: name the host's processor instead",
             )
-        count = -1 if every else int(_number(name, stated, least, MOST))
+        count = -1 if every else int(_number(name, count_or_flag, least, MOST))
         offload = msgspec.structs.replace(engine.memory.offload, **{field: count})
         return _changed(engine, "memory", offload=offload)
 
@@ -431,8 +431,8 @@ def _switch(name: str) -> Callable[[Engine, Any], Engine]:
                 f"expected a number or a word, found {value!r:.40}", field=f"engine.options.{name}"
             )
         if not isinstance(value, str):
-            stated = int(value) if isinstance(value, bool) else value
-            value = _number(name, stated, 0, MOST, whole=False)
+            number = int(value) if isinstance(value, bool) else value
+            value = _number(name, number, 0, MOST, whole=False)
         options = _serving(name, engine).options | {name: value}
         return _served(engine, name, options=options)
 

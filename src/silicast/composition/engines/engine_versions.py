@@ -167,9 +167,9 @@ def _words(name: str, value: Any, locations: Collection[str]) -> Iterator[tuple[
             yield from _words(f"{name}.{key}", item, locations)
     elif name.startswith("kernels.libraries."):
         *_, location, family = name.split(".")
-        what = family.replace("_", " ") + ("" if location == USUAL else f" on {location}")
+        subject = family.replace("_", " ") + ("" if location == USUAL else f" on {location}")
         if not locations or location in (*locations, USUAL):
-            yield name, _WORDS["kernels.libraries"].format(what, value)
+            yield name, _WORDS["kernels.libraries"].format(subject, value)
     elif name in _WORDS:
         yield name, _WORDS[name].format(value)
     else:

@@ -49,9 +49,9 @@ def link_bytes_per_s(machine: Machine) -> float:
     >>> [link_bytes_per_s(Machine(find_device(name), engine)) / 1e9 for name in ("H100", "GB200")]
     [64.0, 450.0]
     """
-    stated, links = machine.host.link_gb_per_s, machine.device.links
+    link_gb_per_s, links = machine.host.link_gb_per_s, machine.device.links
     link = links.get("nvlink_c2c") or links.get("pcie")
-    rate = stated * 1e9 or (link.bandwidth_bytes_per_s if link is not None else 0.0)
+    rate = link_gb_per_s * 1e9 or (link.bandwidth_bytes_per_s if link is not None else 0.0)
     if not rate > 0.0:
         raise SilicastError(
             f"no link between {machine.device.name} and its host is known",

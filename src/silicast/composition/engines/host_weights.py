@@ -83,15 +83,15 @@ def with_host_weights(graph: Graph, held_bytes: int, stages: Sequence[tuple[int,
     """
     marks: dict[str, dict[int, tuple[int, ...]]] = {}
     for first, last in stages:
-        remaining = float(held_bytes)
+        left_bytes = float(held_bytes)
         for layer in range(first, last):
             for block in (each for each in graph.blocks if layer in each.layers):
                 marked = []
                 for index, node in enumerate(block.nodes):
                     size = _tensor_bytes(node.op)
-                    if size and remaining > 0.0:
+                    if size and left_bytes > 0.0:
                         marked.append(index)
-                        remaining -= size
+                        left_bytes -= size
                 marks.setdefault(block.name, {})[layer] = tuple(marked)
     blocks = [part for block in graph.blocks for part in _alike(block, marks.get(block.name, {}))]
     return replace(graph, blocks=tuple(blocks))

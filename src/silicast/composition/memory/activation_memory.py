@@ -85,9 +85,9 @@ def alive_bytes(program: Executions) -> I64:
     waits = program.waits
     readers = np.repeat(np.arange(count), [len(wait) for wait in waits])
     np.maximum.at(last, np.array([p for wait in waits for p in wait], dtype=np.int64), readers)
-    remaining = np.array([kernel.block.direction == "forward" for kernel in program.kernels])
+    is_forward = np.array([kernel.block.direction == "forward" for kernel in program.kernels])
     unread = last < 0
-    last[unread] = np.where(remaining[program.order], count - 1, np.arange(count))[unread]
+    last[unread] = np.where(is_forward[program.order], count - 1, np.arange(count))[unread]
     change = np.zeros(count + 1, dtype=np.int64)
     change[:count] += sizes
     np.subtract.at(change, last + 1, sizes)

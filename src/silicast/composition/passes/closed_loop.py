@@ -176,22 +176,26 @@ def _past_front(deployment: Deployment, clients: int, prompt: int, output: int) 
     """Of clients whose requests need not wait for the front."""
     model = step_model(deployment)
     # groups of attention_dp share the clients evenly, and all wait for the fullest
-    current = -(-clients // deployment.plan.attention_dp)
-    cached = prompt + (2 * np.arange(current, dtype=np.int64) + 1) * output // (2 * current)
+    rank_clients = -(-clients // deployment.plan.attention_dp)
+    cached = prompt + (2 * np.arange(rank_clients, dtype=np.int64) + 1) * output // (
+        2 * rank_clients
+    )
     times = _held(model, _state((), cached))
     step_s = float(times.total_s[0])
-    mixed = _with_prompts(deployment, prompt, cached[1:], clients - current)
+    mixed = _with_prompts(deployment, prompt, cached[1:], clients - rank_clients)
     beside_s = step_s if deployment.policy.mixes_prefill else 0.0
 
     def prompt_s_of(together: int) -> float:
         """What each of so many prompts of one step adds to it."""
-        steps = _with_prompts(deployment, prompt, cached[together:], clients - current, together)
+        steps = _with_prompts(
+            deployment, prompt, cached[together:], clients - rank_clients, together
+        )
         return sum(max(float(each.total_s[0]) - beside_s, 0.0) for each in steps) / together
 
     # beside a prompt, those that come in the same step: at random times, one of each other client
     # in the steps of a lifetime
-    most = max(min(_room(deployment, prompt, current - 1) // prompt, current), 1)
-    together = min(1.0 + (current - 1) / output, float(most))
+    most = max(min(_room(deployment, prompt, rank_clients - 1) // prompt, rank_clients), 1)
+    together = min(1.0 + (rank_clients - 1) / output, float(most))
     few, many = math.floor(together), math.ceil(together)
     shared_s = [prompt_s_of(each) for each in dict.fromkeys((few, many))]
     prompt_s = shared_s[0] + (together - few) * (shared_s[-1] - shared_s[0])

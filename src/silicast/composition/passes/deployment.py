@@ -190,9 +190,9 @@ def board_of(table: ServingTable, device: Device, tp: int = 1) -> BoardTable:
 
 def chunk_tokens_of(engine: Engine, device: Device) -> int:
     """Most new tokens of one step; 0 = no limit."""
-    stated, table = engine.memory.prefill_chunk_tokens, engine.serving
-    if stated or table is None:
-        return stated
+    chunk_tokens, table = engine.memory.prefill_chunk_tokens, engine.serving
+    if chunk_tokens or table is None:
+        return chunk_tokens
     return board_of(table, device).step_tokens or table.step_tokens
 
 
@@ -227,10 +227,10 @@ def with_copies(model: ModelConfig, plan: Plan, engine: Engine) -> tuple[ModelCo
     (288, ['parallel.ep: 48 ranks share 256 experts with 32 copies of some, as assumed'])
     """
     moe, table = model.moe, engine.parallel
-    stated = bool(table.expert_copies or table.expert_places)
+    states_copies = bool(table.expert_copies or table.expert_places)
     if moe is None:
         text = f"engine.options: {model.name} has no experts to copy"
-        return model, [text] if stated else []
+        return model, [text] if states_copies else []
     option = "num_slots" if table.expert_places else "num_redundant_experts"
     field = f"engine.options.{option}"
     copies = table.expert_copies
@@ -243,7 +243,7 @@ def with_copies(model: ModelConfig, plan: Plan, engine: Engine) -> tuple[ModelCo
             hint=f"{moe.experts} or more",
         )
     left = -(moe.experts + copies) % plan.ep
-    if stated and left:
+    if states_copies and left:
         raise SilicastError(
             f"{plan.ep} ranks cannot share {moe.experts} experts and {copies} copies evenly",
             field=field,
@@ -251,7 +251,9 @@ def with_copies(model: ModelConfig, plan: Plan, engine: Engine) -> tuple[ModelCo
         )
     whole = plan.ep == plan.tp * plan.attention_dp
     remarks = []
-    if not stated and left and whole:  # ranks that share the width of experts hold none twice
+    if (
+        not states_copies and left and whole
+    ):  # ranks that share the width of experts hold none twice
         copies = left
         shared = f"{plan.ep} ranks share {moe.experts} experts with {copies} copies of some"
         remarks = [f"parallel.ep: {shared}, as assumed"]
@@ -272,12 +274,12 @@ def imbalance(deployment: Deployment, input_lens: Sequence[int]) -> dict[str, fl
     plan, moe = deployment.plan, deployment.model.moe
     imbalance: dict[str, float] = {}
     groups = plan.attention_dp
-    current = busiest_group(input_lens, groups)
+    busiest_lens = busiest_group(input_lens, groups)
     if groups > 1:
-        imbalance["prefill_tokens"] = sum(current) * groups / sum(input_lens)
+        imbalance["prefill_tokens"] = sum(busiest_lens) * groups / sum(input_lens)
     if moe is None or plan.ep == 1:
         return imbalance
-    for name, tokens in (("prefill", sum(input_lens)), ("decode", len(current) * groups)):
+    for name, tokens in (("prefill", sum(input_lens)), ("decode", len(busiest_lens) * groups)):
         routed, experts, topk = (np.array([x]) for x in (tokens, moe.held, moe.topk))
         busiest = busiest_loads(moe.spread, routed, experts, topk, np.array([plan.ep]))
         whole = busiest_loads(moe.spread, routed, experts, topk, np.array([1]))

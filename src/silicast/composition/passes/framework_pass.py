@@ -36,9 +36,9 @@ def predict_framework_pass(
     Raises:
         SilicastError: a part of the model has no kernel model on the device.
     """
-    current = -(-batch // deployment.plan.dp)
-    model = _compiled(deployment, _graph(deployment, PassShape(current, seq_len), framework))
-    result = predict_pass(model, BatchStates.prefill([seq_len] * current))
+    rank_batch = -(-batch // deployment.plan.dp)
+    model = _compiled(deployment, _graph(deployment, PassShape(rank_batch, seq_len), framework))
+    result = predict_pass(model, BatchStates.prefill([seq_len] * rank_batch))
     plan, policy = deployment.plan, deployment.policy
     held = weight_bytes(deployment.model, plan, deployment.precision, policy=policy)
     return replace(result, weights=held)
@@ -87,13 +87,13 @@ def framework_memory(
         passes.append(_stages(deployment, _graph(deployment, shape, framework)))
     peak = max(peak_bytes(each)[0] for graph in passes for each in graph.of_stages)
     cached = [output_len if behind else prompt + output_len] * batch
-    remaining = kv_cache_bytes(model, plan, deployment.precision, cached, policy=policy)
+    cache_bytes = kv_cache_bytes(model, plan, deployment.precision, cached, policy=policy)
     if behind:
-        remaining += cross_cache_bytes(model, plan, deployment.precision, [prompt] * batch)
+        cache_bytes += cross_cache_bytes(model, plan, deployment.precision, [prompt] * batch)
     engine, device = deployment.engine, deployment.device
     return MemoryUse(
         weights=weight_bytes(model, plan, deployment.precision, policy=policy),
-        kv_cache=remaining,
+        kv_cache=cache_bytes,
         activations=peak + (0 if deployment.machine.in_line else fragmentation_bytes(peak)),
         framework=round(deployment.machine.framework_gb * GB),
         usable=round(device.dram.capacity_bytes * engine.memory.usable_fraction),

@@ -163,14 +163,14 @@ def training_memory(
     shape = PassShape(batch.micro_batch, batch.seq_len)
     lowered = framework_graph(graph, deployment.model, shape, framework, precision.hidden)
     activations, worst = peak_bytes(Executions.from_graph(lowered))
-    gradients, remaining = state_bytes(deployment, optimizer)
+    gradients, states = state_bytes(deployment, optimizer)
     return ProgramMemory(
         weights=parameters(deployment.model, mtp=False) * (int(BITS[precision.hidden]) // 8),
         activations=activations,
         fragmentation=0 if deployment.machine.in_line else fragmentation_bytes(activations),
         framework=round(deployment.machine.framework_gb * GB),
         gradients=gradients,
-        optimizer=remaining,
+        optimizer=states,
         peak_node=worst,
     )
 

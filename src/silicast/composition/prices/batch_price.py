@@ -35,16 +35,16 @@ def batch_price(
         output_len: tokens generated per sequence, >= 1; the first comes out of the prefill.
         past: tokens of each sequence before its prompt, in the cache.
     """
-    current = busiest_group(input_lens, prices.graph.plan.attention_dp)
-    elsewhere = sum(input_lens) - sum(current)
-    prompts = [(tokens, past + tokens) for tokens in current]
+    group_lens = busiest_group(input_lens, prices.graph.plan.attention_dp)
+    elsewhere = sum(input_lens) - sum(group_lens)
+    prompts = [(tokens, past + tokens) for tokens in group_lens]
     one = prices.price(prompts, _NONE, elsewhere)
     prefill_s = float(prices.steps_s(np.array([one.pass_s]), one.work_s)[0])
     prefill_error = prices.error(prompts, _NONE, elsewhere)
     prefill = Quantity.around(prefill_s, prefill_error.log_sd)
     if output_len == 1:
         return BatchTimes(prefill, None, prefill)
-    cached = np.array(current, dtype=np.int64) + past
+    cached = np.array(group_lens, dtype=np.int64) + past
     run = prices.run(cached, output_len - 1)
     steps_s = prices.steps_s(np.array(run.pass_s), run.work_s)
     decode_s, middle = float(steps_s.sum()), len(steps_s) // 2

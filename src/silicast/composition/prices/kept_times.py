@@ -67,18 +67,18 @@ def analysis_of(model: Implementation, batch: OpBatch, device: Device) -> Analys
 
 
 def _kept(batch: OpBatch, device: Device, rests_on: Hashable, make: Callable[[], Found]) -> Found:
-    remaining = _KEPT.get()
-    if remaining is None:
+    cache = _KEPT.get()
+    if cache is None:
         return make()
     sizes = tuple((name, _bits(value)) for name, value in batch.dims.items())
     key = (batch.family, batch.variant, device, rests_on, sizes, _bits(batch.offsets))
-    result: Found | None = remaining.times.get(key)
+    result: Found | None = cache.times.get(key)
     if result is None:
-        if remaining.rows > ROWS:
-            remaining.times.clear()
-            remaining.rows = 0
-        result = remaining.times[key] = make()
-        remaining.rows += len(batch)
+        if cache.rows > ROWS:
+            cache.times.clear()
+            cache.rows = 0
+        result = cache.times[key] = make()
+        cache.rows += len(batch)
     return result
 
 

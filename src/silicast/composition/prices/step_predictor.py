@@ -174,11 +174,11 @@ def _whole(numbers: Sequence[object]) -> I64:
     """
     if not numbers:
         return _NONE
-    given = np.array(numbers)
-    known = given.dtype.kind in "iuf"
-    if not (known and ((given < EXACT) & (given == np.floor(given))).all()):
+    values = np.array(numbers)
+    is_numeric = values.dtype.kind in "iuf"
+    if not (is_numeric and ((values < EXACT) & (values == np.floor(values))).all()):
         raise TypeError("no whole numbers")
-    return given.astype(np.int64)
+    return values.astype(np.int64)
 
 
 def _no_batch(given: object, field: str, expected: str) -> SilicastError:

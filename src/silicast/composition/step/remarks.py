@@ -77,8 +77,8 @@ def warnings_of(model: StepModel) -> tuple[str, ...]:
     """Fallbacks of a step model that do not depend on its states."""
     device, evidence = model.machine.device, model.machine.evidence
     formats = dict.fromkeys(node.op.variant.dtype for node in model.graph.nodes)
-    remark = (with_format(device, dtype)[1] for dtype in formats)
-    fromkeys = dict.fromkeys(text for text in remark if text)
+    remarks = (with_format(device, dtype)[1] for dtype in formats)
+    fromkeys = dict.fromkeys(text for text in remarks if text)
     structure: tuple[str, ...] = ()
     if model.assumed:
         from silicast.composition.errors.uncertainty import structure_remark

@@ -103,16 +103,16 @@ class Timeline:
         """
         order, _ = self._in_order
         exposed_s = self.end_s - self.start_s
-        current, beside = order[self.stream[order] == 0], self.stream[order] != 0
+        main, beside = order[self.stream[order] == 0], self.stream[order] != 0
         if not beside.any():
             return exposed_s
-        ends = np.stack((self.start_s[current], self.end_s[current])).T.ravel()
-        busy = np.repeat(np.cumsum(exposed_s[current]), 2)
-        busy[::2] -= exposed_s[current]
+        ends = np.stack((self.start_s[main], self.end_s[main])).T.ravel()
+        busy = np.repeat(np.cumsum(exposed_s[main]), 2)
+        busy[::2] -= exposed_s[main]
 
         def free(moment: F64) -> F64:
             """Time until a moment in which stream 0 is idle."""
-            return moment - (np.interp(moment, ends, busy) if len(current) else 0.0)
+            return moment - (np.interp(moment, ends, busy) if len(main) else 0.0)
 
         side = order[beside]
         reached = np.concatenate(([0.0], np.maximum.accumulate(self.end_s[side])[:-1]))
@@ -294,7 +294,7 @@ class _Simulation:
             slower = 1.0  # one alone takes no more of anything than there is
             if len(left) > 1:
                 slower = slowdown(sum(row[index] for index in left) for row in self.shares)
-            finish = min((remaining * slower for remaining in left.values()), default=_NEVER)
+            finish = min((work * slower for work in left.values()), default=_NEVER)
             step = min(finish, upcoming - now)
             if step == _NEVER:
                 raise ValueError("executions wait for each other: turns contradict streams")

@@ -167,15 +167,15 @@ def in_layers(
         pieces: (layer, start, end) of kernels in their order.
         least_ps: where the first may begin.
     """
-    items: list[tuple[str, int, int]] = []
+    spans: list[tuple[str, int, int]] = []
     for name, start, end in pieces:
-        if items and items[-1][0] == name:
-            _, first, last = items[-1]
-            items[-1] = (name, first, max(last, end))
+        if spans and spans[-1][0] == name:
+            _, first, last = spans[-1]
+            spans[-1] = (name, first, max(last, end))
         else:
-            reached = items[-1][2] if items else least_ps
-            items.append((name, max(start, reached), max(end, start, reached)))
-    return [Slice(track, *piece) for piece in items]
+            reached = spans[-1][2] if spans else least_ps
+            spans.append((name, max(start, reached), max(end, start, reached)))
+    return [Slice(track, *piece) for piece in spans]
 
 
 def sizes(
@@ -263,7 +263,7 @@ class StepDrawing:
         args: dict[int, dict[str, Any]] = {}
         reached: dict[Track, int] = {}
         kernels, launches, pieces = [], [], []
-        what = "before" if self.machine.in_line else "launch"
+        prefix = "before" if self.machine.in_line else "launch"
         for position in runs.tolist():
             each = self.graph.executions.sequence[position]
             stream = int(line.stream[position])
@@ -284,7 +284,7 @@ class StepDrawing:
             if line.launch_s[position] > 0.0:
                 first = min(before[position], kernel.start_ps)
                 last = min(issues[position], max(kernel.start_ps, first))
-                slot = Slice(Track(HOST, LAUNCHES), f"{what} {each.node.name}", first, last)
+                slot = Slice(Track(HOST, LAUNCHES), f"{prefix} {each.node.name}", first, last)
                 launches.append((slot, kernel))
         host = self._host(row, start_ps, start_ps + total_ps, between, prepares=prepares)
         arrows = [Arrow(*pair) for pair in launches]

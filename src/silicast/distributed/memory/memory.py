@@ -149,8 +149,8 @@ def plan_memory(
 
     >>> from silicast.workload.models.lookup import find_model
     >>> plan = TrainingPlan(tp=4, dp=16, zero=1, sequence_parallel=True)
-    >>> found = plan_memory(find_model("Llama-3.1-8B"), plan, 8192, 1)
-    >>> f"{found.total[0] / 1e9:.1f} GB"
+    >>> memory = plan_memory(find_model("Llama-3.1-8B"), plan, 8192, 1)
+    >>> f"{memory.total[0] / 1e9:.1f} GB"
     '25.4 GB'
     """
     rows = PipelineRanks.from_model(

@@ -190,15 +190,15 @@ class _Layer:
         kind = self.kind
         queries, keys = kind.heads * kind.head_dim, kind.kv_heads * kind.head_dim
         groups = kind.kv_heads
-        items = [
+        saved = [
             *self._norm("cross", "cross_q", first=False),
             *self._core(queries, queries, "projection"),
             SavedTensor("keys", keys, self.hidden, "kv", "projection", heads=groups),
             SavedTensor("values", keys, self.hidden, "kv", "projection", heads=groups),
         ]
         if self.style.dropout:
-            items.append(self._mask("cross_dropout"))
-        return [replace(each, name=f"cross_{each.name}") for each in items]
+            saved.append(self._mask("cross_dropout"))
+        return [replace(each, name=f"cross_{each.name}") for each in saved]
 
     def _latent(self) -> list[SavedTensor]:
         """Ways down, their norms, ways up, and attention on whole heads."""
@@ -228,7 +228,7 @@ class _Layer:
         """Any other mixer: what its ways in write, from which its kernel makes the rest again, and
         its result before and after what scales it.
         """
-        items: list[SavedTensor] = []
+        saved: list[SavedTensor] = []
         for weight in layer_weights(self.model, self.kind):
             if weight.kind != "projection" and not (
                 weight.kind == "linear" and self.kind.feed != "mlp"
@@ -236,19 +236,19 @@ class _Layer:
                 continue
             if weight.cut == "inputs":
                 width, name = weight.inputs * weight.count, weight.name
-                items.append(
+                saved.append(
                     SavedTensor(f"{name}_result", width, self.hidden, "tensor", "projection")
                 )
-                items.append(
+                saved.append(
                     SavedTensor(f"{name}_input", width, self.operand, "tensor", "projection", name)
                 )
             elif weight.inputs > 1:
                 over: Over = "sequence" if weight.cut == "none" else "tensor"
                 width = weight.outputs * weight.count
-                items.append(
+                saved.append(
                     SavedTensor(f"{weight.name}_output", width, self.hidden, over, "projection")
                 )
-        return items
+        return saved
 
     def _mlp(self) -> list[SavedTensor]:
         width, ups = self.kind.intermediate, 2 if self.model.gated else 1
@@ -311,21 +311,21 @@ def gradient_points(
     def point(*sizes: tuple[int, Over]) -> tuple[SavedTensor, ...]:
         return tuple(SavedTensor("gradient", width, bits, over, "input") for width, over in sizes)
 
-    items = [point((h, "sequence"), (h, "all"))]
+    points = [point((h, "sequence"), (h, "all"))]
     if kind.mixer:
         widths = [each for each in kept_tensors(model, kind) if each.over in ("tensor", "kv")]
         core = sum(each.width for each in widths if each.name in ("queries", "keys", "values"))
         out = sum(each.width for each in widths if each.name == "attention_output")
-        items.append(point((h, "sequence"), (core + out, "tensor")))
-        items.append(point((h, "sequence"), (core, "tensor"), (h, "all")))
+        points.append(point((h, "sequence"), (core + out, "tensor")))
+        points.append(point((h, "sequence"), (core, "tensor"), (h, "all")))
         if not style.flash:
             score = SavedTensor("scores", 2 * kind.heads, bits, "tensor", "input", per_key=True)
-            items.append((*point((h, "sequence")), score))
+            points.append((*point((h, "sequence")), score))
     ups = 2 if model.gated else 1
     if kind.feed == "mlp":
         width = kind.intermediate
-        items.append(point((h, "sequence"), ((ups + 1) * width, "tensor")))
-        items.append(point((h, "sequence"), (ups * width, "tensor"), (h, "all")))
+        points.append(point((h, "sequence"), ((ups + 1) * width, "tensor")))
+        points.append(point((h, "sequence"), (ups * width, "tensor"), (h, "all")))
     elif kind.feed and model.moe is not None:
         width, inner = model.moe.intermediate, model.moe.latent or h
         topk, routed = model.moe.topk, style.routed
@@ -333,9 +333,9 @@ def gradient_points(
         def rows(each: int) -> int:
             return round(topk * each * routed)
 
-        items.append(point((h, "sequence"), (rows((ups + 1) * width), "routed_width")))
-        items.append(
+        points.append(point((h, "sequence"), (rows((ups + 1) * width), "routed_width")))
+        points.append(
             point((h, "sequence"), (rows(ups * width), "routed_width"), (rows(inner), "routed"))
         )
-        items.append(point((h, "sequence"), (rows(2 * inner), "routed")))  # sorted, and sent back
-    return tuple(items)
+        points.append(point((h, "sequence"), (rows(2 * inner), "routed")))  # sorted, and sent back
+    return tuple(points)

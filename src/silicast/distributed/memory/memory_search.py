@@ -48,9 +48,9 @@ def _rows(candidates: CandidatePlans) -> tuple[PipelineRanks, I64]:
     layers = np.zeros((len(plan), len(model.kinds)), dtype=np.int64)
     flight = np.zeros(len(plan), dtype=np.int64)
     for stages, parts in sorted(set(zip(pp.tolist(), chunks.tolist(), strict=True))):
-        current, most = _pipeline(model, stages, parts)
+        pipeline_ranks, most = _pipeline(model, stages, parts)
         those = np.flatnonzero((pp[plan] == stages) & (chunks[plan] == parts))
-        layers[those] = current[rank[those]]
+        layers[those] = pipeline_ranks[rank[those]]
         flight[those] = np.minimum(most[rank[those]], candidates.micro_batches[plan[those]] * parts)
 
     def column(name: str) -> I64:
@@ -98,7 +98,7 @@ def remedies(
 
     if fits(plan, micro_batch, rules):
         return ()
-    items: list[str] = []
+    texts: list[str] = []
     for changes in _changes(plan, micro_batch, rules):
         for text, other, micro, other_rules in changes:
             try:
@@ -106,9 +106,9 @@ def remedies(
             except SilicastError:
                 continue
             if enough:
-                items.append(text)
+                texts.append(text)
                 break
-    return tuple(items)
+    return tuple(texts)
 
 
 Change = tuple[str, TrainingPlan, int, Rules]

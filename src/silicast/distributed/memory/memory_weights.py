@@ -58,12 +58,14 @@ class Held:
         for index, kind in enumerate(self.model.kinds):
             weights = {weight.name: weight for weight in layer_weights(self.model, kind)}
             for product in style.adapted or ():
-                current = [weights[n] for n in PRODUCTS_OF.get(product, (product,)) if n in weights]
-                if not current:
+                products = [
+                    weights[n] for n in PRODUCTS_OF.get(product, (product,)) if n in weights
+                ]
+                if not products:
                     continue
-                inputs = current[0].inputs
-                outputs = sum(each.outputs * each.count for each in current)
-                if current[0].cut.endswith("inputs"):
+                inputs = products[0].inputs
+                outputs = sum(each.outputs * each.count for each in products)
+                if products[0].cut.endswith("inputs"):
                     each = style.adapter_rank * (-(-inputs // self.tp) + outputs)
                 else:
                     each = style.adapter_rank * (inputs + -(-outputs // self.tp))

@@ -132,14 +132,17 @@ def chunk_graph(rank: Rank, first: int, last: int, exchanges: Exchanges = Exchan
 def host_moves(rank: Rank) -> HostMoves:
     """Copies between a rank and its host."""
     model, plan = rank.deployment.model, rank.plan
-    remaining: tuple[int, ...] = ()
+    activation_bytes: tuple[int, ...] = ()
     if rank.offload.activations:
         alone = replace(plan, pp=1, virtual_stages=1, schedule="")
         rows = PipelineRanks.from_model(model, alone, rank.seq_len, rank.micro_batch)
-        remaining = layer_bytes(model, rows, Rules(rank.style, rank.recompute))
+        activation_bytes = layer_bytes(model, rows, Rules(rank.style, rank.recompute))
     shared, whole = (plan.sharers, plan.group("edp_shard").size), (1, 1)
     return HostMoves(
-        rank.offload, remaining, shared if plan.zero == 3 else whole, shared if plan.zero else whole
+        rank.offload,
+        activation_bytes,
+        shared if plan.zero == 3 else whole,
+        shared if plan.zero else whole,
     )
 
 

@@ -110,7 +110,7 @@ def _edges(order: Order, waits: Waits, node: I64, action: I64) -> list[Dependenc
     before = np.arange(count) - 1
     before[np.searchsorted(action, order.first[:-1][np.diff(order.first) > 0])] = count
     none = np.full(count, -1)
-    items = [DependencyEdges(before, none, none, none)]
+    edges = [DependencyEdges(before, none, none, none)]
     producer = producers(order)
     consumer = np.full(len(producer), -1)
     consumer[producer[producer >= 0]] = np.flatnonzero(producer >= 0)
@@ -123,22 +123,22 @@ def _edges(order: Order, waits: Waits, node: I64, action: I64) -> list[Dependenc
         source = np.where(taken >= 0, node[taken], count)
         sender = np.where(taken >= 0, order.rank[taken], -1)
         receiver = np.where(taken >= 0, rank, -1)
-        items.append(DependencyEdges(source, sender, receiver, taken))
+        edges.append(DependencyEdges(source, sender, receiver, taken))
         if waits == "both":
             travels = (taken >= 0) & (sender != receiver)
             ready = np.where(travels, before, count)
-            items.append(DependencyEdges(ready, sender, receiver, np.where(travels, taken, -1)))
+            edges.append(DependencyEdges(ready, sender, receiver, np.where(travels, taken, -1)))
     for pair in pairs if waits != "none" else []:
         sent = np.append(pair, -1)[before]
         target = np.where(sent >= 0, consumer[sent], -1)
         travels = (target >= 0) & (order.rank[target] != rank)
         sender, receiver = np.where(travels, rank, -1), np.where(travels, order.rank[target], -1)
         sent = np.where(travels, sent, -1)
-        items.append(DependencyEdges(np.where(travels, before, count), sender, receiver, sent))
+        edges.append(DependencyEdges(np.where(travels, before, count), sender, receiver, sent))
         if waits == "both":
             ready = np.where(travels, previous[node[target]], count)
-            items.append(DependencyEdges(ready, sender, receiver, sent))
-    return [items[0]] + [each for each in items[1:] if (each.source < count).any()]
+            edges.append(DependencyEdges(ready, sender, receiver, sent))
+    return [edges[0]] + [each for each in edges[1:] if (each.source < count).any()]
 
 
 def _levels(order: Order, action: I64, edges: Sequence[DependencyEdges]) -> I64:
@@ -194,14 +194,14 @@ def _deadlock(
             if level[source] < 0:
                 break
         message = int(edge.message[i])
-        what = "activations" if order.kind[message] == FORWARD else "gradients"
-        what = f"{what} of {order.named(message).partition(' of ')[2]}"
+        payload = "activations" if order.kind[message] == FORWARD else "gradients"
+        payload = f"{payload} of {order.named(message).partition(' of ')[2]}"
         sender, receiver = int(edge.sender[i]), int(edge.receiver[i])
         here = order.named(int(action[i]))
         if receiver == rank:
-            words[rank] = f"rank {rank}, before {here}, waits for {what} from rank {sender}"
+            words[rank] = f"rank {rank}, before {here}, waits for {payload} from rank {sender}"
         else:
-            words[rank] = f"rank {rank}, before {here}, waits to send {what} to rank {receiver}"
+            words[rank] = f"rank {rank}, before {here}, waits to send {payload} to rank {receiver}"
         rank = int(order.rank[action[source]])
     circle = list(words)[list(words).index(rank) :]
     others = len(stuck) - len(circle)

@@ -213,8 +213,8 @@ def pipeline_times(
 
     >>> from silicast.distributed.schedules.schedule import schedule
     >>> order = schedule("1f1b").order(ranks=4, micro_batches=8)
-    >>> found = pipeline_times(order, Durations.equal(order.placement, 1.0, 1.0, 1.0))
-    >>> found.makespan, found.bubble.tolist(), order.peak().tolist()
+    >>> run = pipeline_times(order, Durations.equal(order.placement, 1.0, 1.0, 1.0))
+    >>> run.makespan, run.bubble.tolist(), order.peak().tolist()
     (33.0, [9.0, 9.0, 9.0, 9.0], [4.0, 3.0, 2.0, 1.0])
     """
     position, shape = order.placement, np.shape(durations.each)

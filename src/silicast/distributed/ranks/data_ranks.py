@@ -243,8 +243,8 @@ def without_weights(node: Node) -> Node:
     """A transfer waits for the gradient that it sends, not for those of weights."""
     if node.stream == 0 or node.op.family == "moe":
         return node
-    remaining = tuple(name for name in node.inputs if not name.endswith(OF_WEIGHTS))
-    return replace(node, inputs=remaining or node.inputs)
+    inputs = tuple(name for name in node.inputs if not name.endswith(OF_WEIGHTS))
+    return replace(node, inputs=inputs or node.inputs)
 
 
 def behind_gradients(node: Node, nodes: list[Node]) -> Node:

@@ -37,8 +37,8 @@ class Capacity:
         routing: how what is processed is spread over experts.
 
     >>> moe = MoE(experts=8, topk=2, intermediate=64)
-    >>> found = Capacity.from_routing(moe, "balanced", tokens=1024, ep=4, factor=0.5)
-    >>> found.tokens_each, found.dropped, found.rows
+    >>> capacity = Capacity.from_routing(moe, "balanced", tokens=1024, ep=4, factor=0.5)
+    >>> capacity.tokens_each, capacity.dropped, capacity.rows
     (128, 0.5, 0.5)
     >>> Capacity.from_routing(moe, "balanced", tokens=1024, ep=4, factor=1.25, padded=True).rows
     1.25
@@ -68,17 +68,17 @@ class Capacity:
         count, chosen = moe.held, tokens * moe.topk
         most = math.ceil(factor * chosen / count)
         loads = _of_experts(routing, tokens, count, moe.topk)
-        remaining = np.minimum(loads, most)
-        dropped = max(1.0 - float(remaining.sum()) / float(loads.sum()), 0.0)
+        served = np.minimum(loads, most)
+        dropped = max(1.0 - float(served.sum()) / float(loads.sum()), 0.0)
         if padded:
             return Capacity(most, dropped, most * count / chosen, "balanced")
-        if not (remaining < loads).any():
+        if not (served < loads).any():
             return Capacity(most, 0.0, 1.0, routing)
-        if remaining.max() - remaining.min() <= 1.0:
+        if served.max() - served.min() <= 1.0:
             return Capacity(most, dropped, 1.0 - dropped, "balanced")
         if not routing.startswith("histogram:"):
-            remaining = _dealt(remaining, ep)
-        return Capacity(most, dropped, 1.0 - dropped, histogram_name(remaining.tolist()))
+            served = _dealt(served, ep)
+        return Capacity(most, dropped, 1.0 - dropped, histogram_name(served.tolist()))
 
     def tokens(self, count: int) -> int:
         """Tokens with as many rows as ``count`` of them have under the limit."""

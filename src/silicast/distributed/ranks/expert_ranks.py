@@ -66,12 +66,12 @@ def with_experts(
             if node not in moved:
                 yield node
             continue
-        current = own_tokens(plan, tokens)
-        chosen = _chosen(routing, plan, current * moe.held)
+        rank_tokens = own_tokens(plan, tokens)
+        chosen = _chosen(routing, plan, rank_tokens * moe.held)
         if capacity is not None:
-            current = capacity.tokens(current)
+            rank_tokens = capacity.tokens(rank_tokens)
         last = node.inputs
-        steps = [*chosen, *_exchanged(node, model, plan, current, sorts=sorts)]
+        steps = [*chosen, *_exchanged(node, model, plan, rank_tokens, sorts=sorts)]
         if beside == "batches":  # those of another micro-batch
             for step in [step for step in steps if step.stream == EXPERTS]:
                 steps.remove(step)
@@ -112,15 +112,15 @@ def _chosen(routing: ExpertTable, plan: TrainingPlan, numbers: int) -> Iterator[
 
 
 def _exchanged(
-    node: Node, model: ModelConfig, plan: TrainingPlan, current: int, *, sorts: bool
+    node: Node, model: ModelConfig, plan: TrainingPlan, tokens: int, *, sorts: bool
 ) -> list[Node]:
-    """Experts between what brings ``current`` tokens of each rank there and back."""
+    """Experts between what brings ``tokens`` tokens of each rank there and back."""
     moe = model.moe
     assert moe is not None
     width = moe.latent or model.hidden
-    sent = current * width * ELEMENT * (moe.topk if plan.ep > 1 else 1)
+    sent = tokens * width * ELEMENT * (moe.topk if plan.ep > 1 else 1)
     dims: dict[str, Dim] = dict(node.op.dims)
-    dims |= {"tokens": current * plan.ep * plan.etp, "ep": plan.ep, "tp": plan.etp}
+    dims |= {"tokens": tokens * plan.ep * plan.etp, "ep": plan.ep, "tp": plan.etp}
     kernel = DISPATCHED if plan.ep > 1 else node.op.variant.kernel
     variant = replace(node.op.variant, kernel=kernel)
     op = replace(node.op, dims=tuple(sorted(dims.items())), variant=variant)
@@ -135,7 +135,7 @@ def _exchanged(
         )
     if plan.ep == 1:
         return nodes
-    one = current * width * ELEMENT
+    one = tokens * width * ELEMENT
     moves = {
         "experts_permute": (one, sent),
         "experts_sort": (sent, sent),
@@ -152,7 +152,7 @@ def _exchanged(
             nodes = [before, *nodes, after]
         sizes = {"hidden": width, "topk": moe.topk, "experts": moe.held, "ep": plan.ep}
         ends = [
-            Node(f"experts_{name}", Op.make(name, Variant(), tokens=current, **sizes), (), EXPERTS)
+            Node(f"experts_{name}", Op.make(name, Variant(), tokens=tokens, **sizes), (), EXPERTS)
             for name in ("dispatch", "combine")
         ]
         return [ends[0], *nodes, ends[1]]

@@ -183,10 +183,10 @@ def _field(name: str) -> str:
     return "parallel.sp" if name == "sequence_parallel" else f"parallel.{name}"
 
 
-def _divides(what: str, part: int, whole_name: str, whole: int, field: str) -> None:
+def _divides(degree: str, part: int, whole_name: str, whole: int, field: str) -> None:
     if whole % part:
         raise SilicastError(
-            f"{what} = {part} does not divide {whole_name} = {whole}",
+            f"{degree} = {part} does not divide {whole_name} = {whole}",
             field=f"parallel.{field}",
             hint=f"a divisor of {whole}",
         )

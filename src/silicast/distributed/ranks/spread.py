@@ -81,28 +81,28 @@ def _ring(node: Node, plan: TrainingPlan, batch: int, seq_len: int, element: int
     A rank sees its own piece causally, and half of the pairs of every other rank's: all keys of it
     by half of its queries, or half of the keys by all; all of them where attention is not causal.
     """
-    current = seq_len // plan.cp
-    size = batch * current * _width(node.op, keys=True) * element
-    own_op = _sized(node.op, batch, current, current, causal=True)
+    piece = seq_len // plan.cp
+    size = batch * piece * _width(node.op, keys=True) * element
+    own_op = _sized(node.op, batch, piece, piece, causal=True)
     parts = [f"{node.name}_{number}" for number in range(plan.cp)]
     yield replace(node, name=parts[0], op=own_op)
     held = node.inputs
     seen = _window(node.op)
     for number in range(1, plan.cp):
-        if 0 < seen <= (number - 1) * (current // 2):
+        if 0 < seen <= (number - 1) * (piece // 2):
             parts = parts[:number]
             break
         sent = f"{node.name}_keys_{number}"
         op = Op.make("send_recv", Variant(), bytes=size, gpus=2, stride=plan.tp)
         yield Node(sent, op, held, CONTEXT)
-        seen_by = max(current // 2, 1) if _causal(node.op) else current
-        far = _sized(node.op, batch, seen_by, current, causal=False)
+        seen_by = max(piece // 2, 1) if _causal(node.op) else piece
+        far = _sized(node.op, batch, seen_by, piece, causal=False)
         yield replace(node, name=parts[number], op=far, inputs=(*node.inputs, sent))
         held = (sent,)
     merged = Op.make(
         "elementwise",
         Variant(dtype=node.op.variant.dtype, flags=(("add", True),)),
-        elements=batch * current * _width(node.op, keys=False),
+        elements=batch * piece * _width(node.op, keys=False),
         inputs=len(parts),
     )
     yield Node(node.name, merged, tuple(parts), output_bytes=node.output_bytes)
@@ -112,10 +112,10 @@ def _whole(
     node: Node, plan: TrainingPlan, batch: int, seq_len: int, element: int
 ) -> Iterator[Node]:
     """Each rank attends for a share of the heads, or for its tokens to gathered keys."""
-    current, group = seq_len // plan.cp, plan.group("cp")
+    rank_tokens, group = seq_len // plan.cp, plan.group("cp")
     links = {"gpus": group.size, "stride": group.stride}
-    keys = batch * current * _width(node.op, keys=True) * element
-    out = batch * current * _width(node.op, keys=False) * element
+    keys = batch * rank_tokens * _width(node.op, keys=True) * element
+    out = batch * rank_tokens * _width(node.op, keys=False) * element
     first, last = f"{node.name}_exchange", f"{node.name}_exchange_back"
     if plan.context == "all_gather":
         yield Node(
@@ -124,7 +124,7 @@ def _whole(
             node.inputs,
             CONTEXT,
         )
-        piece = max(current // 2, 1)
+        piece = max(rank_tokens // 2, 1)
         middle = plan.cp // 2
         ends = [(middle + 1) * piece, (2 * plan.cp - middle) * piece]
         if not _causal(node.op):
@@ -239,8 +239,8 @@ class RankSpread:
             ):
                 nodes: Iterable[Node] = block.nodes
                 if back:
-                    current = forward[block.name.removesuffix(BACKWARD)]
-                    nodes = self._backward(current, block, counts, number)
+                    block_forward = forward[block.name.removesuffix(BACKWARD)]
+                    nodes = self._backward(block_forward, block, counts, number)
                 elif block.direction == "forward":
                     nodes = self._gathered(block, counts, number)
                 blocks.append(replace(block, nodes=tuple(nodes)))

@@ -90,8 +90,8 @@ class TensorRanks:
             for source in outside or ([] if node.inputs else [""]):
                 if source not in gathers:
                     gathers[source] = _gather(source, block)
-                    current = (source,) if source else ()
-                    yield self._hidden("all_gather", gathers[source], current)
+                    inputs = (source,) if source else ()
+                    yield self._hidden("all_gather", gathers[source], inputs)
             gathered = tuple(gathers.get(name, name) for name in node.inputs or ("",))
             if self.beside_products:
                 extra = (name for name in gathered if name not in node.inputs)
@@ -146,10 +146,8 @@ class TensorRanks:
         rows, vocab = node.op.dim("rows"), node.op.dim("vocab")
         assert isinstance(rows, int)
         assert isinstance(vocab, int)
-        current = Op.make(
-            "cross_entropy", node.op.variant, rows=rows, vocab=-(-vocab // self.plan.tp)
-        )
-        yield replace(node, op=current)
+        loss = Op.make("cross_entropy", node.op.variant, rows=rows, vocab=-(-vocab // self.plan.tp))
+        yield replace(node, op=loss)
         last = node.name
         for name in _LOSS_SUMS:
             op = collective(self.plan, "all_reduce", "tp", 4 * rows)
@@ -184,8 +182,8 @@ class TensorRanks:
             if node.name.endswith("_grad_input"):
                 for name in gathers:
                     if f"{name}_again" not in here:
-                        current = f"{name}{_REGATHERED}"
-                        yield Node(current, hidden[name], _upstream(inputs, name), TENSOR)
+                        gathered = f"{name}{_REGATHERED}"
+                        yield Node(gathered, hidden[name], _upstream(inputs, name), TENSOR)
             if node.name.endswith("_grad_weight"):
                 again = (f"{name}{_REGATHERED}" for name in gathers)
                 yield replace(node, inputs=(*inputs, *again))

@@ -82,10 +82,10 @@ class BuildingBlock(PipelineSchedule):
         later: deque[Action] = deque()
         for slot in range(max(taken) + 1):
             if slot in taken:
-                kind, *what = action = taken[slot]
+                kind, *position = action = taken[slot]
                 actions.append(action)
                 if kind == INPUT:
-                    later.append((WEIGHT, what[0], what[1]))
+                    later.append((WEIGHT, position[0], position[1]))
             elif later:
                 actions.append(later.popleft())
         return [*actions, *later]

@@ -98,10 +98,10 @@ class _RankActions:
         self.actions.append((kind, *self._next(FORWARD, direction)))
 
     def backward(self, direction: int, split: bool = False) -> None:
-        what = self._next(BACKWARD, direction)
-        self.actions.append((INPUT if split else BACKWARD, *what))
+        position = self._next(BACKWARD, direction)
+        self.actions.append((INPUT if split else BACKWARD, *position))
         if split:
-            self.later.append((WEIGHT, *what))
+            self.later.append((WEIGHT, *position))
 
     def both(self, direction: int) -> None:
         self.forward(direction, JOINED)

@@ -164,14 +164,14 @@ class Order:
         """
         shape = self.placement.stage.shape
         whole = np.broadcast_to(np.asarray(held), shape)
-        remaining = (
+        until_grad = (
             whole if until_weight is None else np.broadcast_to(np.asarray(until_weight), shape)
         )
         position = (self.rank, self.chunk)
         change = np.select(
             [self.kind == FORWARD, self.kind == BACKWARD, self.kind == INPUT],
-            [whole[position], -whole[position], remaining[position] - whole[position]],
-            -remaining[position],
+            [whole[position], -whole[position], until_grad[position] - whole[position]],
+            -until_grad[position],
         )
         level = np.cumsum(change)
         before = np.concatenate(([0.0], level))[self.first[:-1]]
@@ -190,7 +190,7 @@ class Order:
     def _check(self) -> None:
         """Every micro-batch once through every chunk of its path, forward before backward."""
         ranks, chunks = self.placement.stage.shape
-        for values, limit, what in (
+        for values, limit, field in (
             (self.kind, len(KINDS), "kind"),
             (self.micro_batch, self.micro_batches, "micro-batch"),
             (self.chunk, chunks, "chunk"),
@@ -198,7 +198,7 @@ class Order:
             wrong = np.flatnonzero((values < 0) | (values >= limit))
             if len(wrong):
                 raise SilicastError(
-                    f"an action of rank {self.rank[wrong[0]]} has {what} {values[wrong[0]]}, "
+                    f"an action of rank {self.rank[wrong[0]]} has {field} {values[wrong[0]]}, "
                     f"not one of 0 to {limit - 1}",
                     field="schedule",
                 )
@@ -221,7 +221,7 @@ class Order:
         due = np.broadcast_to(travels[path], forward.shape)
         backward = np.maximum(whole, part)
         split = part >= 0
-        for wrong_at, what in (
+        for wrong_at, field in (
             (due & (forward < 0), "has no forward pass"),
             (due & (backward < 0), "has no backward pass"),
             (due & (split != (weight >= 0)), "has one of two halves of a backward pass"),
@@ -232,9 +232,9 @@ class Order:
             if wrong_at.any():
                 rank, chunk, micro_batch = (int(each[0]) for each in np.nonzero(wrong_at))
                 raise SilicastError(
-                    f"rank {rank} {what} of micro-batch {micro_batch}, chunk {chunk}"
-                    if "has" in what
-                    else f"rank {rank} {what} at micro-batch {micro_batch}, chunk {chunk}",
+                    f"rank {rank} {field} of micro-batch {micro_batch}, chunk {chunk}"
+                    if "has" in field
+                    else f"rank {rank} {field} at micro-batch {micro_batch}, chunk {chunk}",
                     field="schedule",
                 )
         last = np.zeros(len(self.kind), dtype=bool)

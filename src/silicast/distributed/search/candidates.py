@@ -85,8 +85,8 @@ class CandidatePlans:
 
     def key(self, row: int) -> str:
         """All fields of one of them, as words."""
-        current = zip(FIELDS, self.table[:, row].tolist(), strict=True)
-        return ", ".join(f"{name} {value}" for name, value in current)
+        values = zip(FIELDS, self.table[:, row].tolist(), strict=True)
+        return ", ".join(f"{name} {value}" for name, value in values)
 
     def plan(self, row: int) -> tuple[TrainingPlan, int, Recompute]:
         """One of them, its micro-batch and what it computes again."""
@@ -241,8 +241,8 @@ def _context(space: PlanSpace, tp: int, ranks: int) -> list[int]:
 
 def _of(space: PlanSpace, name: str, values: list[int]) -> list[int]:
     """The values of a field: the given one alone, where one is given."""
-    stated = space.pinned.get(name)
-    return values if stated is None else [stated]
+    pinned = space.pinned.get(name)
+    return values if pinned is None else [pinned]
 
 
 def _cuts(model: ModelConfig, tp: int) -> bool:

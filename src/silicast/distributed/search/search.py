@@ -142,15 +142,15 @@ def _parts_s(chunk: ProgramPass, graph: Graph, bandwidth: float) -> list[float]:
     every = inside = 0.0
     nodes, calls = chunk.model.graph.nodes, chunk.model.graph.calls.tolist()
     for node, seconds, count in zip(nodes, chunk.times.exposed_s[:, 0], calls, strict=True):
-        key, current = (node.block, node.name), node.count * count
-        every += current
+        key, runs = (node.block, node.name), node.count * count
+        every += runs
         if node.direction != "forward" or key not in parts:
             continue
         part = parts[key]
-        inside += current
+        inside += runs
         if part in seconds_in:
             seconds_in[part] += float(seconds)
-            calls_in[part] += current
+            calls_in[part] += runs
         if node.op.family == "moe":
             seconds_in[FUSED_ACTIVATION] += node.count * activation_bytes(node.op) / bandwidth
             calls_in[FUSED_ACTIVATION] += node.count
@@ -263,34 +263,36 @@ def search(
     order = np.lexsort((np.arange(len(fitting)), times))
     order = order[np.isfinite(times[order])]
     run = _Full(optimizer, overlap, {} if kept is None else kept)
-    items: list[Finalist] = []
+    plans_priced: list[Finalist] = []
     refused: list[str] = []
     total = min(finalists, len(order))
     for number, row in enumerate(order[:total].tolist()):
         done(number, total)
         plan, micro, again = fitting.plan(row)
         count = int(fitting.micro_batches[row])
-        current = _rank(rank, plan, micro, again, count > 1)
-        priced = run.priced(fitting.key(row), current, count)
+        chosen_rank = _rank(rank, plan, micro, again, count > 1)
+        priced = run.priced(fitting.key(row), chosen_rank, count)
         if priced.refused:
             refused.append(f"{words(plan, micro, again)}: {priced.refused}")
             continue
-        items.append(Finalist(plan, current, count, float(times[row]), float(needed[row]), priced))
+        plans_priced.append(
+            Finalist(plan, chosen_rank, count, float(times[row]), float(needed[row]), priced)
+        )
     done(total, total)
-    if not items:
+    if not plans_priced:
         raise SilicastError(
             f"none of {len(legal)} plans can be predicted: {'; '.join(refused[:1])}",
             field="parallel",
             hint="state degrees of which a model's layers divide",
         )
-    items.sort(key=lambda each: each.seconds)
+    plans_priced.sort(key=lambda each: each.seconds)
     return PlanSearchResult(
         len(legal),
         len(fitting),
-        tuple(items),
+        tuple(plans_priced),
         tuple(refused),
         tuple(_frontier(fitting, times, needed)),
-        run.step(items[0].rank, items[0].micro_batches),
+        run.step(plans_priced[0].rank, plans_priced[0].micro_batches),
     )
 
 

@@ -107,10 +107,10 @@ class SearchFile(MutableMapping[str, Priced]):
             ) from None
         if (content.kind, content.format) != (KIND, FORMAT):
             raise _none(path, f"holds {content.kind[:40]!r} of format {content.format}")
-        field, remaining, requested = _difference(content.inputs, table, "") or ("", None, None)
+        field, theirs, ours = _difference(content.inputs, table, "") or ("", None, None)
         if field:
             raise SilicastError(
-                f"{path} holds another search: {_shown(remaining)} there, {_shown(requested)} here",
+                f"{path} holds another search: {_shown(theirs)} there, {_shown(ours)} here",
                 field=field,
                 hint="name another file, or remove this one to search anew",
             )
@@ -142,21 +142,19 @@ def _none(path: Path, message: str) -> SilicastError:
     return SilicastError(message, kind="io", file=str(path), hint=NAME_ANOTHER)
 
 
-def _difference(remaining: Any, requested: Any, location: str) -> tuple[str, Any, Any] | None:
+def _difference(theirs: Any, ours: Any, location: str) -> tuple[str, Any, Any] | None:
     """The first field in which two trees differ, and its two values.
 
     >>> _difference({"a": {"b": 1}}, {"a": {"b": 2}}, "")
     ('a.b', 1, 2)
     """
-    if remaining == requested:
+    if theirs == ours:
         return None
-    if not (isinstance(remaining, dict) and isinstance(requested, dict)):
-        return location, remaining, requested
+    if not (isinstance(theirs, dict) and isinstance(ours, dict)):
+        return location, theirs, ours
     result = (
-        _difference(
-            remaining.get(name), requested.get(name), f"{location}.{name}" if location else name
-        )
-        for name in dict.fromkeys((*requested, *remaining))
+        _difference(theirs.get(name), ours.get(name), f"{location}.{name}" if location else name)
+        for name in dict.fromkeys((*ours, *theirs))
     )
     return next(each for each in result if each is not None)
 

@@ -126,8 +126,8 @@ class Failures:
         ):
             value = getattr(self, field)
             if not value >= 0.0 or (positive and value == 0.0):
-                what = "above 0" if positive else "of 0 or more"
-                raise SilicastError(f"is {value:g}, expected a time {what}", field=field)
+                range_text = "above 0" if positive else "of 0 or more"
+                raise SilicastError(f"is {value:g}, expected a time {range_text}", field=field)
         if math.isinf(self.interval_s) and not math.isinf(self.mtbf_s):
             raise SilicastError(
                 "is infinite: a run that fails and writes no checkpoint may never end",
@@ -228,10 +228,10 @@ class Failures:
             return np.full(trials, math.inf)
         each = self.interval_s + self.write_s
         needed = math.ceil(useful_s / self.interval_s * (1.0 - 1e-12))
-        expected = self.wall_s(needed * self.interval_s)
-        if not expected / self.mtbf_s < _MOST_FAILURES:
+        wall_s = self.wall_s(needed * self.interval_s)
+        if not wall_s / self.mtbf_s < _MOST_FAILURES:
             raise over_limit(
-                f"{expected / self.mtbf_s:.3g} failures are expected, at most {_MOST_FAILURES:,} "
+                f"{wall_s / self.mtbf_s:.3g} failures are expected, at most {_MOST_FAILURES:,} "
                 "are drawn",
                 "mtbf_s",
                 "shorten the interval, or ask for the mean",

@@ -256,11 +256,11 @@ def _one_stage(
     rank: Rank, bounds: tuple[int, int], kinds: MicroBatches, micro_batches: int
 ) -> Prediction:
     """All micro-batches of a device that holds all layers."""
-    items = []
+    totals = []
     for kind, count in kinds.in_order(micro_batches):
         one = predict_chunk(rank, *bounds, kind).total
-        items.append(replace(one, part=repeated(one.part, count)))
-    return items[0] if len(items) == 1 else _joined(items, "micro_batches")
+        totals.append(replace(one, part=repeated(one.part, count)))
+    return totals[0] if len(totals) == 1 else _joined(totals, "micro_batches")
 
 
 @final
@@ -325,13 +325,16 @@ class _Pipeline:
         """
         if kind == self.kinds.between:
             return np.zeros(len(placed), dtype=np.int64)
-        chunks, items = alike(self.rank, self.bounds), np.zeros(len(self.bounds), dtype=np.int64)
+        chunks, longer_ps = (
+            alike(self.rank, self.bounds),
+            np.zeros(len(self.bounds), dtype=np.int64),
+        )
         for stage in sorted(set(placed.ravel().tolist())):
             longer = predict_chunk(self.rank, *chunks[stage], kind)
-            items[stage] = max(
+            longer_ps[stage] = max(
                 longer.part_of(way).exposed_ps - self.passes[stage].part_of(way).exposed_ps, 0
             )
-        later: I64 = items[placed].sum(axis=1)
+        later: I64 = longer_ps[placed].sum(axis=1)
         return later
 
     def step(self) -> DistributedStep:
@@ -348,25 +351,25 @@ class _Pipeline:
         limits = int(run.busy.argmax())
         waits = int(ends.max()) - int(run.busy[limits]) - int(sums[limits])
         count = order.micro_batches // len(np.unique(order.placement.path))
-        current = [
+        directions = [
             replace(one, part=repeated(one.part, count))
             for number in placed[limits]
             for one in self.passes[number].directions.values()  # none of a chunk without layers
         ]
-        work = _joined(current, "forward_and_backward")
+        work = _joined(directions, "forward_and_backward")
         sent = int(run.busy[limits]) - work.part.exposed_ps
         parts = {
             BUBBLE: waits,
             "transfers_between_stages": sent,
             "gradients_and_weights": int(sums[limits]) + gathers,
         }
-        remaining = [
+        waiting = [
             replace(work, part=Part(name, ps, bound_by=WAITS.get(name, "network")))
             for name, ps in parts.items()
             if ps
         ]
-        remaining += waiting_for_slowest(work, self.rank)
-        step = _joined((work, *remaining, self.update.total), "step")
+        waiting += waiting_for_slowest(work, self.rank)
+        step = _joined((work, *waiting, self.update.total), "step")
         step = unmeasured_training(step, self.rank.deployment, context=self.rank.plan.cp > 1)
         return DistributedStep(
             step,

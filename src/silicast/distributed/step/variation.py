@@ -117,10 +117,10 @@ def _relative(distributed_step: DistributedStep | None, ranks: F64) -> F64:
     run, total = distributed_step.run, distributed_step.step.part.exposed_ps
     later = np.empty(drawn.shape[1])
     for first in range(0, len(later), _AT_ONCE):
-        some = drawn[:, first : first + _AT_ONCE]
-        slower = Durations(run.durations.each[..., None] * some[None, :, None, :])
+        batch = drawn[:, first : first + _AT_ONCE]
+        slower = Durations(run.durations.each[..., None] * batch[None, :, None, :])
         ends = pipeline_times(run.order, slower, run.transfer).makespan
-        updated = distributed_step.update.total.part.exposed_ps * (some.max(axis=0) - 1.0)
+        updated = distributed_step.update.total.part.exposed_ps * (batch.max(axis=0) - 1.0)
         later[first : first + _AT_ONCE] = ends - float(run.makespan) + updated
     relative: F64 = 1.0 + np.maximum(later, 0.0) / total
     whole: F64 = relative[position.reshape(-1)]

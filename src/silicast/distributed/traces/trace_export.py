@@ -133,13 +133,13 @@ class _Writing:
         assert isinstance(size, int)
         if op.family not in TYPES:
             raise unmodelled(f"{op.family} in a trace", "parallel")
-        current = -(-size // gpus) if op.family == "all_gather" else size
-        items = (
+        own_bytes = -(-size // gpus) if op.family == "all_gather" else size
+        attributes = (
             Attribute("comm_type", "int64", TYPES[op.family]),
-            Attribute("comm_size", "int64", current),
+            Attribute("comm_size", "int64", own_bytes),
         )
         group = groups.get(self._kind(each))
-        return items if group is None else (*items, Attribute("pg_name", "string", group))
+        return attributes if group is None else (*attributes, Attribute("pg_name", "string", group))
 
 
 def _bound(op: Op, known: Mapping[str, int]) -> Op:

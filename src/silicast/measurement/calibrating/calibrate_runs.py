@@ -305,7 +305,7 @@ class _EngineFit:
         """Gauss and Newton's steps from ``x``: where they end, and residuals and slopes there.
 
         Args:
-            known: slopes that are taken to stay.
+            slopes_known: slopes that are taken to stay.
         """
         every = np.ones(len(self.names), dtype=np.bool_)
         rows = np.ones(len(residual), dtype=np.bool_)

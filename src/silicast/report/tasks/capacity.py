@@ -44,16 +44,16 @@ def capacity_lines(answer: Mapping[str, Any]) -> Iterator[str]:
 
     >>> def exactly(value):
     ...     return {"estimate": value, "p05": value, "p95": value}
-    >>> found = {"objective": "max_rate", "limited_by": "objective", "reached": True,
+    >>> capacity = {"objective": "max_rate", "limited_by": "objective", "reached": True,
     ...          "not_carried": 17.0}
     >>> metrics = {"max_rate_per_s": {"estimate": 16.7, "p05": 15.0, "p95": 18.5},
     ...            "gpus": exactly(2.0), "users_that_fit": exactly(400.0),
     ...            "longest_context_tokens": exactly(131072.0)}
-    >>> for line in capacity_lines({"why": {"capacity": found}, "metrics": metrics}):
+    >>> for line in capacity_lines({"why": {"capacity": capacity}, "metrics": metrics}):
     ...     print(line)
     carries 16.7 requests/s (90 %: 15.0 to 18.5) on 2 devices; 17.0 are too many
     400 users fit the KV cache at once, each with the longest request; alone one has 131,072 tokens
-    >>> why = {"capacity": found, "engine_limits": {"sequences": 400}}
+    >>> why = {"capacity": capacity, "engine_limits": {"sequences": 400}}
     >>> [_, line] = capacity_lines({"why": why, "metrics": metrics})
     >>> line
     '400 users run at once, as many as engines let (max_num_seqs); alone one has 131,072 tokens'

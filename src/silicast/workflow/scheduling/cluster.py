@@ -134,22 +134,24 @@ class ClusterStation(Station):
     def _decide(self, now_ns: int, *, tick: bool) -> None:
         for each in self._current.values():
             each.move_on(now_ns)
-        given = self._policy.allocate(self._view(now_ns), tick=tick)
+        allocations = self._policy.allocate(self._view(now_ns), tick=tick)
         used = [0] * len(self._devices)
-        for job, (group, count) in given.items():
+        for job, (group, count) in allocations.items():
             used[group] += count
             if (group, count) not in self._jobs[job].rates or used[group] > self._devices[group]:
                 raise ValueError(f"{self._policy.name} gives job {job} {count} of group {group}")
         for job, each in self._current.items():
-            if given.get(job) != each.given:
-                self._change(job, each, given.get(job), now_ns)
+            if allocations.get(job) != each.given:
+                self._change(job, each, allocations.get(job), now_ns)
 
-    def _change(self, job: int, each: _Progress, given: Allocation | None, now_ns: int) -> None:
+    def _change(
+        self, job: int, each: _Progress, allocation: Allocation | None, now_ns: int
+    ) -> None:
         """Gives a job other devices, or none."""
         if each.given is not None:
             self._release(job, now_ns)
-        each.given, each.end_ns = given, -1
-        if given is None:
+        each.given, each.end_ns = allocation, -1
+        if allocation is None:
             return
         starts_ns = now_ns
         if each.ran:
@@ -158,7 +160,7 @@ class ClusterStation(Station):
         each.since_ns = starts_ns
         self._begun.setdefault(job, now_ns)
         self._held_since[job] = now_ns
-        took = round(each.left * each.spec.work / each.spec.rates[given] / NANO)
+        took = round(each.left * each.spec.work / each.spec.rates[allocation] / NANO)
         each.end_ns = starts_ns + took
 
     def _release(self, job: int, now_ns: int) -> None:

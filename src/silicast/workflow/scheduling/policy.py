@@ -99,10 +99,10 @@ def policy_of(name: str) -> SchedulingPolicy:
     return type(POLICIES.named(name))()
 
 
-def free_devices(view: ClusterView, given: Mapping[int, Allocation]) -> list[int]:
+def free_devices(view: ClusterView, allocations: Mapping[int, Allocation]) -> list[int]:
     """Devices of each group that no job has."""
     free = list(view.devices)
-    for group, count in given.values():
+    for group, count in allocations.values():
         free[group] -= count
     return free
 
@@ -130,11 +130,11 @@ def best_shares(
     Then pairs of jobs change groups as long as both together gain. Ties go to the first job.
     """
     free = list(devices)
-    given: dict[int, Allocation] = {}
+    allocations: dict[int, Allocation] = {}
     heap: list[tuple[float, int, Allocation, Allocation | None]] = []
 
     def offer(job: int) -> None:
-        before = given.get(job)
+        before = allocations.get(job)
         now = utility(job, before)
         for each in options[job]:
             more = _further(each, before)
@@ -146,15 +146,15 @@ def best_shares(
         for job in options:
             offer(job)
         if not heap:
-            return _exchanged(options, given, utility)
+            return _exchanged(options, allocations, utility)
         while heap:
             _, job, allocation, before = heapq.heappop(heap)
-            if given.get(job) != before or _further(allocation, before) > free[allocation[0]]:
+            if allocations.get(job) != before or _further(allocation, before) > free[allocation[0]]:
                 continue
             if before is not None:
                 free[before[0]] += before[1]
             free[allocation[0]] -= allocation[1]
-            given[job] = allocation
+            allocations[job] = allocation
             offer(job)
 
 
@@ -165,20 +165,22 @@ def _further(allocation: Allocation, before: Allocation | None) -> int:
 
 
 def _exchanged(
-    options: Mapping[int, Sequence[Allocation]], given: dict[int, Allocation], utility: Utility
+    options: Mapping[int, Sequence[Allocation]],
+    allocations: dict[int, Allocation],
+    utility: Utility,
 ) -> dict[int, Allocation]:
     """Exchanges allocations of two groups between pairs of jobs while that raises the sum."""
-    jobs, changed = list(given), True
+    jobs, changed = list(allocations), True
     while changed:
         changed = False
-        for number, one in enumerate(jobs):
+        for number, job in enumerate(jobs):
             for other in jobs[number + 1 :]:
-                mine, theirs = given[one], given[other]
-                fits = theirs in options[one] and mine in options[other]
+                mine, theirs = allocations[job], allocations[other]
+                fits = theirs in options[job] and mine in options[other]
                 if mine[0] == theirs[0] or not fits:
                     continue
-                before = utility(one, mine) + utility(other, theirs)
-                if utility(one, theirs) + utility(other, mine) > before + 1e-12 * abs(before):
-                    given[one], given[other] = theirs, mine
+                before = utility(job, mine) + utility(other, theirs)
+                if utility(job, theirs) + utility(other, mine) > before + 1e-12 * abs(before):
+                    allocations[job], allocations[other] = theirs, mine
                     changed = True
-    return given
+    return allocations

@@ -423,7 +423,7 @@ def batch_deployment(
     assumed.
 
     Args:
-        known: deployments of scenarios before it; that of this one is noted.
+        deployments: of the scenarios before it; that of this one is added.
     """
     deployments = {} if deployments is None else deployments
     bare = msgspec.structs.replace(scenario.raw, speculative=None)

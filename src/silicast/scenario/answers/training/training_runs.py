@@ -279,24 +279,14 @@ class PreparedTraining:
             )
         rank, again_share = self._fitting(share)
         many = predict_step(rank, share, self.optimizer, self.overlap)
-        warnings = self.warnings
+        notes = self.warnings
         if 0.0 < again_share < 1.0:
-            without_recompute = predict_step(
-                again(rank, "none"), share, self.optimizer, self.overlap
-            )
-            many = mixed_step(without_recompute, many, again_share)
+            without = predict_step(again(rank, "none"), share, self.optimizer, self.overlap)
+            many = mixed_step(without, many, again_share)
             if self.recompute is None:
-                warnings = (*warnings, PARTLY.format(again_share))
+                notes = (*notes, PARTLY.format(again_share))
         return TrainingRun(
-            rank,
-            batch,
-            self.optimizer,
-            None,
-            many,
-            self.overlap,
-            warnings,
-            again_share,
-            self.loading,
+            rank, batch, self.optimizer, None, many, self.overlap, notes, again_share, self.loading
         )
 
     @property
@@ -491,12 +481,10 @@ def _framework(scenario: Scenario, deployment: Deployment) -> tuple[Framework, l
         )
     engine = deployment.engine
     library = str(options.get("attention_library", ""))
-    libraries = library_names().names
-    if library and library not in libraries:
+    names = library_names().names
+    if library and library not in names:
         raise unknown_name(
-            f"unknown library {library!r:.40}",
-            "engine.options.attention_library",
-            ", ".join(libraries),
+            f"unknown library {library!r:.40}", "engine.options.attention_library", ", ".join(names)
         )
     return Framework(
         engine.compiles,

@@ -30,15 +30,15 @@ class Fifo(SchedulingPolicy):
 
     def allocate(self, view: ClusterView, *, tick: bool) -> dict[int, Allocation]:
         del tick
-        given = dict(view.running)
-        free = free_devices(view, given)
+        allocations = dict(view.running)
+        free = free_devices(view, allocations)
         for job in list(view.waiting):
             allocation = quickest_that_fits(view.jobs[job].rigid, free)
             if allocation is None:
                 break
-            given[job] = allocation
+            allocations[job] = allocation
             free[allocation[0]] -= allocation[1]
-        return given
+        return allocations
 
 
 @POLICIES.register
@@ -56,25 +56,25 @@ class Gang(SchedulingPolicy):
         self._turns = 0
 
     def allocate(self, view: ClusterView, *, tick: bool) -> dict[int, Allocation]:
-        given: dict[int, Allocation] = {} if tick else dict(view.running)
-        free = free_devices(view, given)
+        allocations: dict[int, Allocation] = {} if tick else dict(view.running)
+        free = free_devices(view, allocations)
         order = sorted(view.jobs, key=lambda job: self._turn.get(job, -1))  # stable: then by coming
         for job in order:
-            if job in given:
+            if job in allocations:
                 continue
             rates = view.jobs[job].rigid
             held = view.running.get(job)
             stays = held is not None and held[1] <= free[held[0]]
             allocation = held if stays else quickest_that_fits(rates, free)
             if allocation is not None:
-                given[job] = allocation
+                allocations[job] = allocation
                 free[allocation[0]] -= allocation[1]
         if tick:
             self._turns += 1
         self._turn = {
-            job: self._turns if job in given else self._turn.get(job, -1) for job in view.jobs
+            job: self._turns if job in allocations else self._turn.get(job, -1) for job in view.jobs
         }
-        return given
+        return allocations
 
 
 @POLICIES.register
@@ -85,12 +85,12 @@ class Backfill(SchedulingPolicy):
     name: ClassVar[str] = "backfill"
 
     def allocate(self, view: ClusterView, *, tick: bool) -> dict[int, Allocation]:
-        given = Fifo().allocate(view, tick=tick)
-        waiting = [job for job in view.jobs if job not in given]
+        allocations = Fifo().allocate(view, tick=tick)
+        waiting = [job for job in view.jobs if job not in allocations]
         if not waiting:
-            return given
-        reserved, start_s, spare = self._reservation(view, given, waiting[0])
-        free = free_devices(view, given)
+            return allocations
+        reserved, start_s, spare = self._reservation(view, allocations, waiting[0])
+        free = free_devices(view, allocations)
         for job in waiting[1:]:
             rates = view.jobs[job].rigid
             for allocation in sorted(rates, key=lambda each: -rates[each]):
@@ -102,21 +102,21 @@ class Backfill(SchedulingPolicy):
                     if count > spare:
                         continue
                     spare -= count
-                given[job] = allocation
+                allocations[job] = allocation
                 free[group] -= count
                 break
-        return given
+        return allocations
 
     def _reservation(
-        self, view: ClusterView, given: Mapping[int, Allocation], job: int
+        self, view: ClusterView, allocations: Mapping[int, Allocation], job: int
     ) -> tuple[int, float, int]:
         """Where a job starts the earliest, in how many seconds, and devices that it leaves then."""
         best: tuple[float, int, int] | None = None
         for group, count in view.jobs[job].rigid:
-            free = free_devices(view, given)[group]
+            free = free_devices(view, allocations)[group]
             ends = sorted(
                 (view.left_s(other, each), each[1])
-                for other, each in given.items()
+                for other, each in allocations.items()
                 if each[0] == group
             )
             start_s = 0.0

@@ -77,12 +77,12 @@ def _moves(view: ClusterView, job: int, count: int) -> float:
 def _in_groups(view: ClusterView, counts: dict[int, int]) -> dict[int, Allocation]:
     """Groups for counts: jobs stay where they are if they can, the largest go first."""
     free = list(view.devices)
-    given: dict[int, Allocation] = {}
+    allocations: dict[int, Allocation] = {}
     moving = []
     for job, count in counts.items():
         held = view.running.get(job)
         if held is not None and held[1] == count:
-            given[job] = held
+            allocations[job] = held
             free[held[0]] -= count
         else:
             moving.append(job)
@@ -92,7 +92,7 @@ def _in_groups(view: ClusterView, counts: dict[int, int]) -> dict[int, Allocatio
         for count in smaller:
             groups = [g for g in range(len(free)) if free[g] >= count and (g, count) in rates]
             if groups:
-                given[job] = groups[0], count
+                allocations[job] = groups[0], count
                 free[groups[0]] -= count
                 break
-    return given
+    return allocations
