@@ -15,6 +15,7 @@ from silicast.kernels.check import check_kernel
 from silicast.kernels.experts.moe_exchange import (
     COMPULSORY_SHARE,
     LOW_LATENCY_TOKENS,
+    USUAL_SMS,
     Combine,
     Dispatch,
     constants_of,
@@ -26,7 +27,7 @@ from silicast.kernels.experts.moe_exchange import (
 from silicast.kernels.physics.constants import load_physics
 from silicast.learning.dispatch import time_of
 from silicast.learning.tiers import Evidence
-from silicast.workload.graphs.op import Op, Variant
+from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 H100 = find_device("H100-SXM-80GB")
 
@@ -125,6 +126,35 @@ def test_few_sms_throttle_an_exchange() -> None:
     normal = Variant(kernel="deepep_normal", library="sglang")
     four, twenty = (us(exchange("combine", 8192, normal, sms=n)) for n in (4, 20))
     assert four > 2.5 * twenty
+
+
+def test_a_throughput_exchange_that_states_no_sms_has_the_usual_ones() -> None:
+    for library in ("sglang", "trtllm", "vllm"):
+        normal = Variant(kernel="deepep_normal", library=library)
+        plain, usual, few = (
+            us(exchange("dispatch", 8192, normal, **sms))
+            for sms in ({}, {"sms": USUAL_SMS}, {"sms": 10})
+        )
+        assert plain == usual
+        assert few > 1.3 * usual
+
+
+def test_a_quicker_link_does_not_help_where_sms_are_the_limit() -> None:
+    quick = dataclasses.replace(
+        H100,
+        name="quick",
+        links={
+            name: dataclasses.replace(link, bandwidth_bytes_per_s=4 * link.bandwidth_bytes_per_s)
+            for name, link in H100.links.items()
+        },
+    )
+    batch = OpBatch.single(exchange("dispatch", 8192, Variant(kernel="deepep_ht"), sms=2))
+    slow, fast = (Dispatch().analyse(batch, device).time_s[0] for device in (H100, quick))
+    assert fast == pytest.approx(slow)
+    clock = dataclasses.replace(
+        H100, name="clock", clocks=dataclasses.replace(H100.clocks, max_hz=2 * H100.clocks.max_hz)
+    )
+    assert Dispatch().analyse(batch, clock).time_s[0] < 0.6 * slow
 
 
 def test_leaving_the_node_costs_more() -> None:
