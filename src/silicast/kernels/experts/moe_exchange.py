@@ -351,8 +351,8 @@ def exchange_time(
     if every:  # a few warps serve each expert
         rate = np.minimum(rate, batch.dims["experts"] * constant("expert_bytes_per_s"))
     if path == "throughput":
-        stated = batch.dims.get("sms", np.zeros_like(tokens))
-        sms = np.where(stated > 0, stated, USUAL_SMS)
+        sms = batch.dims.get("sms", np.zeros_like(tokens))
+        sms = np.where(sms > 0, sms, USUAL_SMS)
         rate = np.minimum(rate, sms * fabric.hz * constant("sm_bytes_per_clock"))
     network_per_s = constant("network_bytes_per_s") * fabric.network_rate
     network_s: F64 = tokens * out * token_bytes / network_per_s
