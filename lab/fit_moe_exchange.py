@@ -8,6 +8,8 @@ Robust (soft L1) on log ratios; deterministic. Held-out layers are only scored.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,9 +24,13 @@ from lab.scorecard.rows import MeasuredRows, held_out
 from lab.scorecard.suites.moe_exchange import TABLES, exchange_rows
 from silicast.kernels.experts.moe_exchange import GRACE, PATHS, analyse_exchange, path_of
 
-START = {"base_s": 2e-5, "efficiency": 0.6, "sm_bytes_per_s": 2.5e10, "expert_bytes_per_s": 3e9,
+START = {"base_s": 2e-5, "efficiency": 0.6, "sm_bytes_per_clock": 12.5, "expert_bytes_per_s": 3e9,
          "own_copies": 0.5, "header_bytes": 300.0, "element_s": 5e-10,
          "expert_s": 1e-8}  # fmt: skip
+OF_LIBRARY = ("base_s", "element_s", "sm_bytes_per_clock", "expert_bytes_per_s", "own_copies")
+"""What libraries that run one kernel differ in: host and launches, and the SMs or warps that each
+gives it.
+"""
 NETWORK = {"network_bytes_per_s": 4.0e10, "network_base_s": 1.5e-5, "forward_copies": 0.5}
 """Of groups that span nodes; a start for those that were never measured so."""
 GRACE_BASE = {"grace_base_s": 5e-6}
@@ -60,7 +66,8 @@ def fit(parts: Sequence[MeasuredRows]) -> Constants:
     """Constants of one phase and path of one architecture."""
     phase, path = parts[0].batch.family, path_of(parts[0].batch.variant.kernel)
     libraries = sorted({part.batch.variant.library for part in parts})
-    names = [f"{phase}.{path}.{name}:{library}" for library in libraries for name in START]
+    names = [f"{phase}.{path}.{name}" for name in START if name not in OF_LIBRARY]
+    names += [f"{phase}.{path}.{name}:{library}" for library in libraries for name in OF_LIBRARY]
     crosses = any((part.batch.dims["nodes"] > 1).any() for part in parts)
     names += [f"{phase}.{path}.{name}" for name in NETWORK] if crosses else []
     grace = [part for part in parts if part.hardware.default_host == GRACE]
@@ -78,7 +85,7 @@ def fit(parts: Sequence[MeasuredRows]) -> Constants:
 
     solution = least_squares(residuals, first, loss="soft_l1", f_scale=0.03, diff_step=1e-3)
     constants = {name: table(solution.x)[name] for name in names}
-    for name in START | GRACE_BASE:  # of a library that was not measured
+    for name in (*OF_LIBRARY, *GRACE_BASE):  # of a library that was not measured
         if values := [value for key, value in constants.items() if f".{name}:" in key]:
             constants[f"{phase}.{path}.{name}"] = fitting.geometric_mean(values)
     return constants
@@ -127,13 +134,37 @@ def fit_one(parts: Sequence[MeasuredRows], architecture: str) -> Constants:
 
 
 def body_without(result: Body, architecture: str) -> Body:
-    """The means of the other architectures."""
+    """What an architecture would get without its rows."""
     return body({a: table for a, table in result["architectures"].items() if a != architecture})
 
 
 def body(tables: Tables) -> dict[str, Any]:
-    """Default (what an architecture without rows gets) and architectures as the file has them."""
-    return fitting.body(base_table() | fitting.means(tables.values()), tables)
+    """Default (what an architecture without rows gets) and architectures as the file has them.
+
+    The default is the mean of those measured. What a token costs a library beside its copies is
+    drawn half way to the mean of all that run the kernel: on one architecture alone it is as much
+    of that as of the library. A path that was not measured is as the low-latency one.
+    """
+    default = base_table() | fitting.means(tables.values())
+    for phase, path in itertools.product(("dispatch", "combine"), PATHS):
+        prefix = f"{phase}.{path}."
+        if not any(key.startswith(prefix) for table in tables.values() for key in table):
+            default |= _as_low_latency(default, phase, path)
+        own = f"{prefix}own_copies"
+        for key in [key for key in default if key.startswith(f"{own}:")]:
+            default[key] = math.sqrt(default[key] * default[own])
+    return fitting.body(default, tables)
+
+
+def _as_low_latency(default: Constants, phase: str, path: str) -> Constants:
+    """Kernels that write to their peers' memory, as the low-latency ones of the library do whose
+    benchmark holds least of the host.
+    """
+    prefix = f"{phase}.low_latency."
+    bases = {key: value for key, value in default.items() if key.startswith(prefix + "base_s:")}
+    best = min(bases, key=bases.__getitem__).partition(":")[2]
+    own = {name: default.get(f"{prefix}{name}:{best}", default[prefix + name]) for name in START}
+    return {f"{phase}.{path}.{name}": value for name, value in own.items()}
 
 
 def score(parts: Sequence[MeasuredRows], tables: Tables) -> dict[str, Any]:

@@ -157,8 +157,10 @@ def score(parts: Sequence[MeasuredRows], *, by_architecture: bool = False) -> Ta
 def body_without(architecture: str, body: Body) -> Body:
     """Constants that an architecture would get without its rows: geometric means of the others'.
 
-    Sizes of tiles are the usual ones: they depend on an architecture's own matrix units.
+    Sizes of tiles are those of an architecture's own matrix units, which its instruction set tells;
+    of kernels over compressed entries, of which libraries have several, the usual ones.
     """
+    tiles = {**START, **OWN_START.get(architecture, {})}
     tables = {
         name: {**body["default"], **item}
         for name, item in body["architectures"].items()
@@ -169,7 +171,7 @@ def body_without(architecture: str, body: Body) -> Body:
     for name in default:
         plain = name.replace(".compressed.", ".")
         if plain in FIXED:
-            default[name] = START[plain]
+            default[name] = (tiles if name == plain else START)[plain]
     return {"default": fitting.rounded(default), "architectures": tables, "fallback": {}}
 
 

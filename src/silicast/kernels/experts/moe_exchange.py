@@ -60,6 +60,9 @@ measured: one of 400 Gb/s (DeepEP's benchmarks on H100 and H200)."""
 COMPULSORY_SHARE = 0.25
 """Of the expected remote bytes: some draws stay on fewer ranks, some formats are narrower."""
 
+USUAL_SMS = 20
+"""SMs of a high-throughput exchange that states none: DeepEP's default (``Buffer.num_sms``)."""
+
 PATHS = ("low_latency", "throughput", "one_sided")
 
 
@@ -97,6 +100,7 @@ class ExpertFabric:
     Attributes:
         link: bytes per second that leave a device inside its node.
         per_node: devices that the link joins.
+        hz: clock of the SMs that carry out the exchange.
         grace: the host is NVIDIA's Grace.
         network_rate, network_wait: bytes per second and latency of the network between nodes, each
             over those of the network that exchanges were measured on.
@@ -105,6 +109,7 @@ class ExpertFabric:
 
     link: float
     per_node: int
+    hz: float
     grace: bool = False
     network_rate: float = 1.0
     network_wait: float = 1.0
@@ -125,7 +130,9 @@ def fabric_of(device: Device) -> ExpertFabric:
     if fastest is None:
         raise unsupported(f"{device.name} has no link to other devices", "device")
     per_node = max(fastest.domain or device.default_gpus_per_node, 1)
-    fabric = ExpertFabric(fastest.bandwidth_bytes_per_s, per_node, device.default_host == GRACE)
+    fabric = ExpertFabric(
+        fastest.bandwidth_bytes_per_s, per_node, device.clocks.max_hz, device.default_host == GRACE
+    )
     network = device.links.get(NETWORK)
     return fabric if network is None else _over(network, fabric)
 
@@ -343,10 +350,10 @@ def exchange_time(
     rate = np.full_like(moved, fabric.link * constant("efficiency"))
     if every:  # a few warps serve each expert
         rate = np.minimum(rate, batch.dims["experts"] * constant("expert_bytes_per_s"))
-    if "sms" in batch.dims:
-        sms = batch.dims["sms"]
-        by_sms = sms * constant("sm_bytes_per_s")
-        rate = np.where(sms > 0, np.minimum(rate, by_sms), rate)
+    if path == "throughput":
+        sms = batch.dims.get("sms", np.zeros_like(tokens))
+        sms = np.where(sms > 0, sms, USUAL_SMS)
+        rate = np.minimum(rate, sms * fabric.hz * constant("sm_bytes_per_clock"))
     network_per_s = constant("network_bytes_per_s") * fabric.network_rate
     network_s: F64 = tokens * out * token_bytes / network_per_s
     leaves = (out > 0.0).astype(np.float64)
