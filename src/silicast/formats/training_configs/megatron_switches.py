@@ -157,7 +157,10 @@ def _dispatcher(fields: Fields, *, experts: bool) -> dict[str, Any]:
     dispatcher = fields.text("moe-token-dispatcher-type", default="")
     if dispatcher and dispatcher not in DISPATCHERS:
         return {"unpriced": [f"moe-token-dispatcher-type {dispatcher}"]}
-    if dispatcher == "flex" and fields.text("moe-flex-dispatcher-backend", default=DEEPEP) == DEEPEP:
+    if (
+        dispatcher == "flex"
+        and fields.text("moe-flex-dispatcher-backend", default=DEEPEP) == DEEPEP
+    ):
         fields.get("moe-enable-deepep")
     return {"dispatcher": DISPATCHERS[dispatcher]} if dispatcher and experts else {}
 
