@@ -352,8 +352,8 @@ def arguments_in(text: str) -> dict[str, str]:
     """
     printed = [match[1] for match in map(_NAMESPACE.search, text.splitlines()) if match]
     values = _ARGUMENT.finditer(printed[-1]) if printed else ()
-    stated = {m["name"]: m["text"] if m["bare"] is None else m["bare"] for m in values}
-    return {name: value for name, value in stated.items() if value != "None"}
+    arguments = {m["name"]: m["text"] if m["bare"] is None else m["bare"] for m in values}
+    return {name: value for name, value in arguments.items() if value != "None"}
 
 
 def _blocks(text: str, title: str) -> list[str]:
