@@ -14,6 +14,10 @@ _COUNTER = re.compile(
     r"\s*(?P=name)\s*(?P<less><=?|!=)\s*(?P<end>[\w${}]{1,99})\s*;"
     r"\s*(?:(?P=name)\+\+|\+\+(?P=name)|(?P=name)\s*\+=\s*(?P<step>\d{1,9}))\s*\)\)"
 )
+_PLACEHOLDER = re.compile(
+    r"<(?:[A-Z][A-Z0-9_./-]*|[A-Za-z][\w./-]*(?: [\w./-]+)+)>(?=[\s\"'`;|&)]|$)"
+)
+"""``<PATH TO DATA>``, which whoever runs a template is to fill in; ``<in >out`` is none."""
 _ENDS_WORD = frozenset(" \t\r\n;&|()<>")
 _LONGEST_OPERATOR = 8
 _APPENDS = ">>"
@@ -112,7 +116,7 @@ class _Lexer:
                 self.at += 1
                 if letter == "\n":
                     self.at = max(self.at, self.behind_documents)
-            elif letter in "<>":
+            elif letter in "<>" and not self.is_placeholder():
                 self.redirection(tokens)
             elif not self.skip_blank():
                 tokens.append(self.token())
@@ -198,17 +202,22 @@ class _Lexer:
 
     def array(self) -> Iterator[Word]:
         while self.at < len(self.text) and self.text[self.at] != ")":
-            if not self.skip_blank("\n;&|(<>"):
+            if self.is_placeholder() or not self.skip_blank("\n;&|(<>"):
                 yield self.word()
         self.at += 1
 
     def word(self) -> Word:
         parts: list[WordPiece] = []
         bare: list[str] = []
-        while self.at < len(self.text) and self.text[self.at] not in _ENDS_WORD:
+        while self.at < len(self.text):
             letter = self.text[self.at]
             quoted: list[WordPiece] = []
-            if letter == "\\":
+            if letter == "<" and (match := _PLACEHOLDER.match(self.text, self.at)):
+                quoted = [WordPiece(match[0], "'")]
+                self.at = match.end()
+            elif letter in _ENDS_WORD:
+                break
+            elif letter == "\\":
                 if self.text[self.at + 1 : self.at + 2] != "\n":
                     quoted = [WordPiece(self.text[self.at + 1 : self.at + 2], "'")]
                 self.at += 2
@@ -222,6 +231,10 @@ class _Lexer:
                 parts += [*([WordPiece("".join(bare))] if bare else ()), *quoted]
                 bare = []
         return (*parts, *([WordPiece("".join(bare))] if bare else ()))
+
+    def is_placeholder(self) -> bool:
+        """Whether a word in angle brackets stands here."""
+        return _PLACEHOLDER.match(self.text, self.at) is not None
 
     def bare(self, letter: str) -> str:
         """One letter, or all of what is substituted here."""

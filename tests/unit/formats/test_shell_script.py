@@ -32,6 +32,16 @@ def words(text: str) -> list[str]:
         ("python t.py \\\n  --x 1 \\\n  # no\n", ["python", "t.py", "--x", "1"]),
         ("echo --y\npython pretrain.py --x 1\n", ["python", "pretrain.py", "--x", "1"]),
         ("--x 1\n--y 2", ["--x", "1", "--y", "2"]),
+        ("python t.py --x <DATA> --y 2", ["python", "t.py", "--x", "<DATA>", "--y", "2"]),
+        (
+            'A=(--x <MY DATA>)\npython t.py "${A[@]}" -y',
+            ["python", "t.py", "--x", "<MY DATA>", "-y"],
+        ),
+        (
+            'O="--x <p/a.t b> -y"\nsh -c "python t.py $O"',
+            ["python", "t.py", "--x", "<p/a.t b>", "-y"],
+        ),
+        ("python t.py --x 1 <in >out", ["python", "t.py", "--x", "1"]),
     ],
 )
 def test_what_a_shell_would_give(text: str, expected: list[str]) -> None:

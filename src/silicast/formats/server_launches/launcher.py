@@ -78,6 +78,7 @@ class ReadFlags(Strict, frozen=True):
         negates: a flag that is on or off is turned off as ``--no-NAME``.
         options: flags that ``engine.options`` has by their own names; those of a table with dots.
         renamed: likewise by another name; negated: set where the option is false.
+        largest: of a flag that takes sizes -> the option that one size alone states, the largest.
         usual: of a flag -> values that say nothing.
         variables: of the environment that are options.
         spreads_experts: of a flag -> values by which experts are spread over all ranks.
@@ -92,6 +93,7 @@ class ReadFlags(Strict, frozen=True):
     aliases: dict[str, str] = {}
     renamed: dict[str, str] = {}
     negated: dict[str, str] = {}
+    largest: dict[str, str] = {}
     usual: dict[str, tuple[str, ...]] = {}
     variables: tuple[str, ...] = ()
     config: tuple[str, ...] = ()

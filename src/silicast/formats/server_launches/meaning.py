@@ -207,7 +207,11 @@ def _options(fields: Fields, launcher: Launcher) -> Tree:
         if name in reads.options:
             options[name.replace("-", "_")] = fields.get(name)
         elif name in reads.renamed:
-            options[reads.renamed[name]] = fields.get(name)
+            value, option = fields.get(name), reads.renamed[name]
+            if name in reads.largest and not (isinstance(value, list) and len(value) > 1):
+                value = value[0] if isinstance(value, list) and value else value
+                option = reads.largest[name]
+            options[option] = value
         elif name in reads.negated:
             options[reads.negated[name]] = not fields.flag(name)
     sizes = ("cudagraph_capture_sizes", "cuda_graph_bs")

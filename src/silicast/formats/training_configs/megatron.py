@@ -13,7 +13,11 @@ from silicast.formats.fields import Fields
 from silicast.formats.source import Source
 from silicast.formats.training_configs.decoder_config import DecoderSizes, LatentSizes, config_of
 from silicast.formats.training_configs.launcher import LEAST_KNOWN, arguments_of, closed, ranks_of
-from silicast.formats.training_configs.megatron_switches import refuse_contradictions, switches
+from silicast.formats.training_configs.megatron_switches import (
+    argument_of,
+    refuse_contradictions,
+    switches,
+)
 from silicast.formats.training_configs.reader import (
     Stated,
     TrainingConfig,
@@ -185,9 +189,9 @@ def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in table.items():
         if isinstance(value, Mapping):
             arguments |= _flat(value)
-        elif value is not None and value is not False:
-            listed = " ".join(map(str, value)) if isinstance(value, list) else value
-            arguments[str(name).removeprefix("--").replace("_", "-")] = listed
+        else:
+            key, argument = argument_of(str(name).removeprefix("--").replace("_", "-"), value)
+            arguments |= {} if argument is None else {key: argument}
     return arguments
 
 

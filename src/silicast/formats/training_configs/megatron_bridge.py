@@ -17,6 +17,7 @@ from silicast.formats.fields import Fields
 from silicast.formats.python_file import CALLED, GIVEN, Setter
 from silicast.formats.source import Source
 from silicast.formats.training_configs.megatron import Megatron, scenario_of
+from silicast.formats.training_configs.megatron_switches import argument_of
 from silicast.formats.training_configs.python_recipe import called_in, chosen_recipe, known_values
 from silicast.formats.training_configs.reader import Stated, TrainingConfig, Tree, register
 from silicast.formats.training_configs.trainer_run import ALL_TARGETS, targets_of
@@ -53,18 +54,6 @@ SETTERS = {
 }
 """Functions of performance recipes that set a field of one (0.6.2, perf_recipes/*/common.py)."""
 TOOL = "megatron"
-RENAMED = {
-    "virtual-pipeline-model-parallel-size": "num-virtual-stages-per-pipeline-rank",
-    "moe-router-topk": "moe-router-topk",
-    "num-moe-experts": "num-experts",
-    "layernorm-epsilon": "norm-epsilon",
-    "gated-linear-unit": "swiglu",
-    "fp8": "fp8-format",
-    "fp4": "fp4-format",
-    "sequence-length": "seq-length",
-}
-SWITCHED_OFF = {"apply-rope-fusion": "no-rope-fusion"}
-"""Fields whose false is an argument."""
 MIXED = (
     ("mxfp8", {"fp8-format": "hybrid", "fp8-recipe": "mxfp8"}),
     ("nvfp4", {"fp4-format": "e2m1"}),
@@ -177,12 +166,8 @@ def _arguments(tree: Mapping[str, Any], file: str) -> tuple[dict[str, Any], str]
     arguments: dict[str, Any] = {}
     for section in SECTIONS:
         for name, value in known_values(tree.get(section), section, file, effects_of(TOOL)).items():
-            key = str(name).replace("_", "-")
-            key = RENAMED.get(key, key)
-            if value is False and key in SWITCHED_OFF:
-                arguments[SWITCHED_OFF[key]] = True
-            if value is not None and value is not False:
-                arguments[key] = " ".join(map(str, value)) if isinstance(value, list) else value
+            key, argument = argument_of(str(name).replace("_", "-"), value)
+            arguments |= {} if argument is None else {key: argument}
     if "recompute-granularity" not in arguments:  # a recipe's method stays where that is None
         arguments.pop("recompute-method", None)
         arguments.pop("recompute-num-layers", None)
@@ -225,10 +210,8 @@ def _described(model: Mapping[str, Any], arguments: Mapping[str, Any], file: str
         "untie-embeddings-and-output-weights": (
             model.get("share_embeddings_and_output_weights") is False
         ),
-        "disable-bias-linear": model.get("add_bias_linear") is False,
     }
-    for name in ("share-embeddings-and-output-weights", "add-bias-linear"):
-        made.pop(name, None)
+    made.pop("share-embeddings-and-output-weights", None)
     return made | {name: True for name, on in switches.items() if on}
 
 

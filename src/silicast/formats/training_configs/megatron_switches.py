@@ -50,6 +50,31 @@ BESIDE_BATCHES = "overlap-moe-expert-parallel-comm"
 """With it, delayed gradients of weights are part of what runs beside exchanges."""
 PIECES = ("attn", "moe_router")
 """Scopes of graphs that leave little but experts to the host."""
+RENAMED: Mapping[str, str] = {
+    "virtual-pipeline-model-parallel-size": "num-virtual-stages-per-pipeline-rank",
+    "moe-router-topk": "moe-router-topk",
+    "num-moe-experts": "num-experts",
+    "layernorm-epsilon": "norm-epsilon",
+    "gated-linear-unit": "swiglu",
+    "fp8": "fp8-format",
+    "fp4": "fp4-format",
+    "sequence-length": "seq-length",
+}
+"""Fields of a configuration of Megatron-Core -> arguments."""
+SWITCHED_OFF: Mapping[str, str] = {
+    "apply-rope-fusion": "no-rope-fusion",
+    "gradient-accumulation-fusion": "no-gradient-accumulation-fusion",
+    "masked-softmax-fusion": "no-masked-softmax-fusion",
+    "bias-gelu-fusion": "no-bias-gelu-fusion",
+    "bias-swiglu-fusion": "no-bias-swiglu-fusion",
+    "bias-activation-fusion": "no-bias-swiglu-fusion",
+    "bias-dropout-fusion": "no-bias-dropout-fusion",
+    "persist-layer-norm": "no-persist-layer-norm",
+    "overlap-p2p-comm": "no-overlap-p2p-communication",
+    "add-bias-linear": "disable-bias-linear",
+}
+"""Fields of a configuration that are true where nothing is stated, and whose false is an argument
+(megatron-core 0.16.1, training/arguments.py: ``core_transformer_config_from_args``)."""
 FUSED_BY_HAND = ("moe-permute-fusion",)
 """Of experts: without them kernels run that are not priced."""
 LOSS_COPIES = {"native": 2, "te": 0}
@@ -59,6 +84,8 @@ ENVIRONMENT = ("NCCL-", "NVTE-", "CUDA-", "CUBLAS-", "TORCH-", "PYTORCH-")
 """Beginnings of the names of variables that libraries read."""
 DISPATCHERS = {"alltoall": "all_to_all", "flex": "kernel"}
 """What brings tokens to experts -> as options of engines call it."""
+DEEPEP = "deepep"
+"""The kernels that the flexible one runs where nothing else is stated."""
 NEVER = frozenset(("", "0", "none", "false"))
 
 
@@ -130,7 +157,26 @@ def _dispatcher(fields: Fields, *, experts: bool) -> dict[str, Any]:
     dispatcher = fields.text("moe-token-dispatcher-type", default="")
     if dispatcher and dispatcher not in DISPATCHERS:
         return {"unpriced": [f"moe-token-dispatcher-type {dispatcher}"]}
+    if (
+        dispatcher == "flex"
+        and fields.text("moe-flex-dispatcher-backend", default=DEEPEP) == DEEPEP
+    ):
+        fields.get("moe-enable-deepep")
     return {"dispatcher": DISPATCHERS[dispatcher]} if dispatcher and experts else {}
+
+
+def argument_of(name: str, value: Any) -> tuple[str, Any]:
+    """A field of a configuration as an argument; None = it leaves the tool's default.
+
+    >>> argument_of("masked-softmax-fusion", False), argument_of("masked-softmax-fusion", True)
+    (('no-masked-softmax-fusion', True), ('masked-softmax-fusion', None))
+    """
+    name = RENAMED.get(name, name)
+    if isinstance(value, bool) and name in SWITCHED_OFF:
+        return (name, None) if value else (SWITCHED_OFF[name], True)
+    if value is False:
+        return name, None
+    return name, " ".join(map(str, value)) if isinstance(value, list) else value
 
 
 def _listed(names: list[str]) -> str:

@@ -6,7 +6,7 @@ A registry in Python is read as the table of a TOML: the job that a function bui
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, final
 
 from silicast.core.errors import SilicastError, unsupported
@@ -146,6 +146,10 @@ NEAREST = ("InterleavedZeroBubble", "DualPipeV")
 """Those that the nearest schedule stands for."""
 RECOMPUTE = {"none": "none", "selective": "selective", "full": "full", "memory_budget": "selective"}
 """Modes of activation checkpointing."""
+PARTS = ("model", "loss")
+"""Parts that are compiled where no list says which (0.2.0, config/job_config.py)."""
+CONVERTED = ("float8", "mx")
+"""Converters that have a table of their own; one that is not listed converts nothing."""
 ASYNC = "enable_async_tensor_parallel"
 OPTIMIZERS = {"Adam": "adam", "AdamW": "adamw"}
 
@@ -191,7 +195,9 @@ class Torchtitan(TrainingConfig):
             whole = local * dp
             remarks.append(f"training.global_batch_size: {local} on each of {dp} data ranks")
         slices = degrees.count("pipeline_parallel_microbatch_size", default=1)
-        compiles = max(compiled.flag("enable"), training.flag("compile"))
+        compiles = _compiled(compiled, training)
+        converters = _converters(model)
+        _pass_over_unused_formats(job, converters)
         workload: Tree = {
             "seq_len": training.count("seq_len", default=2048),
             "global_batch": whole,
@@ -208,7 +214,7 @@ class Torchtitan(TrainingConfig):
             "model": MODELS[key],
             "parallel": parallel,
             "engine": {"name": "fsdp", "options": _options(degrees, training, compiles, pp)},
-            "precision": {"recipe": _recipe(model, training)},
+            "precision": {"recipe": _recipe(converters, training)},
             "workload": workload,
         }
         if ranks:
@@ -321,15 +327,23 @@ def _parallel(degrees: _Degrees, devices: int) -> tuple[Tree, int, list[str]]:
     return parallel, tp * pp * cp * dp if shard > 0 else 0, remarks
 
 
-def _options(degrees: _Degrees, training: Fields, compiles: bool, pp: int) -> Tree:
+def _compiled(table: Fields, training: Fields) -> Collection[str]:
+    """What is compiled, of ``PARTS``."""
+    if not table.flag("enable") and not training.flag("compile"):
+        return ()
+    parts = table.get("components")
+    return parts if isinstance(parts, list) else PARTS
+
+
+def _options(degrees: _Degrees, training: Fields, compiles: Collection[str], pp: int) -> Tree:
     """How weights are sharded, in which format gradients are summed, and whether the loss is one
     kernel.
     """
     reduced = training.text("mixed_precision_reduce", default="float32")
     options: Tree = {
         "gradient_format": "fp32" if reduced == "float32" else "bf16",
-        "fused_loss": compiles,
-        "compile": compiles,
+        "fused_loss": "loss" in compiles,
+        "compile": "model" in compiles,
     }
     if pp == 1 and degrees.text("fsdp_reshard_after_forward", default="default") == "never":
         options["reshard_after_forward"] = False
@@ -354,11 +368,23 @@ def _recompute(table: Fields, remarks: list[str]) -> str:
     return kind
 
 
-def _recipe(model: Fields, training: Fields) -> str:
+def _converters(model: Fields) -> list[str]:
+    listed = model.get("converters")
+    return [str(each) for each in listed] if isinstance(listed, list) else []
+
+
+def _pass_over_unused_formats(job: Fields, converters: list[str]) -> None:
+    """Marks the tables that say how to convert to formats that nothing is converted to."""
+    quantize = job.table("quantize")
+    for name in CONVERTED:
+        if not any(name in each for each in converters):
+            for table in (job, *map(quantize.table, quantize.names())):
+                table.get(name)
+
+
+def _recipe(converters: list[str], training: Fields) -> str:
     """The format of products."""
-    converters = model.get("converters")
-    listed = [str(converter) for converter in converters] if isinstance(converters, list) else []
-    for name in listed:
+    for name in converters:
         if "float8" in name:
             return "fp8"
         if "nvfp4" in name:

@@ -50,6 +50,10 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _RULES = re.compile("[┃│]")
 _COMMAND = re.compile(r"CLI Command:\s*(.*)")
 _FLAG = re.compile(r"--(?P<name>[a-z][\w-]*)[ =](?P<value>'[^']*'|\"[^\"]*\"|[^\s'\"-]\S*)")
+_NAMESPACE = re.compile(r"\bNamespace\((.*)")
+_ARGUMENT = re.compile(
+    r"\b(?P<name>[a-z]\w{0,63})=(?:(?P<quote>['\"])(?P<text>.*?)(?P=quote)|(?P<bare>[\w.+-]+))(?=[,)])"
+)
 _SEVERAL = re.compile(r"(?P<value>[\d.,]*\d) (?P<unit>[a-z ]+/s)(?:,|$)")
 """Values of one line, each with its unit."""
 _STATISTIC = re.compile(r"\[(?P<name>\w+)\]\s+(?P<statistic>[A-Z0-9]+)\s*:\s*(?P<value>\S+)")
@@ -151,7 +155,10 @@ class FieldMap(Strict, frozen=True):
             except csv.Error as error:
                 raise source.error(f"is no CSV: {error}") from None
         blocks = _blocks(text, self.title)
-        return [(n, {**self.unstated, **_printed(block)}) for n, block in enumerate(blocks, 1)]
+        return [
+            (n, {**self.unstated, **arguments_in(block), **_printed(block)})
+            for n, block in enumerate(blocks, 1)
+        ]
 
 
 @final
@@ -335,6 +342,18 @@ def _flags(text: str) -> dict[str, str]:
     """Options of the command that a tool prints behind its table."""
     command = next((m[1] for line in text.splitlines() if (m := _COMMAND.search(line))), "")
     return {m["name"].replace("-", "_"): m["value"].strip("'\"") for m in _FLAG.finditer(command)}
+
+
+def arguments_in(text: str) -> dict[str, str]:
+    """Arguments that a Python program prints as ``Namespace(...)``; of several the last counts.
+
+    >>> arguments_in("benchmark_args=Namespace(model='Qwen/Qwen3-8B', rate=inf, seed=None)")
+    {'model': 'Qwen/Qwen3-8B', 'rate': 'inf'}
+    """
+    printed = [match[1] for match in map(_NAMESPACE.search, text.splitlines()) if match]
+    values = _ARGUMENT.finditer(printed[-1]) if printed else ()
+    arguments = {m["name"]: m["text"] if m["bare"] is None else m["bare"] for m in values}
+    return {name: value for name, value in arguments.items() if value != "None"}
 
 
 def _blocks(text: str, title: str) -> list[str]:

@@ -3,18 +3,19 @@
 ``python -m sglang.bench_one_batch``: the prefill, the median decode step, and the sum of the
 prefill and all steps. What is printed states the tokens through rates: of prompts the prefill's, of
 all tokens the total's. Warm-up passes before ``Benchmark ...`` do not count. ``vllm bench
-latency``: the mean of the whole batch, whose sizes nothing states.
+latency``: the mean of the whole batch, whose sizes only the arguments state that it prints.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import final
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, final
 
 from silicast.core.errors import SilicastError
 from silicast.formats.source import Source
+from silicast.measurement.importers.field_map import arguments_in
 from silicast.measurement.importers.importer import (
     FileReading,
     Importer,
@@ -36,6 +37,14 @@ _COUNTED = "Benchmark ..."
 _MEAN = re.compile(rf"Avg latency: (?P<s>{_REAL}) seconds")
 _DEFAULTS = {"batch": 8, "input_len": 32, "output_len": 128}
 """Sizes of ``vllm bench latency`` where its command states none (vllm 0.19.0)."""
+_ARGUMENTS = {
+    "workload.batch": "batch_size",
+    "workload.input_len": "input_len",
+    "workload.output_len": "output_len",
+    "parallel.tp": "tensor_parallel_size",
+    "parallel.pp": "pipeline_parallel_size",
+}
+"""Fields of a run -> arguments that ``vllm bench latency`` prints."""
 LONGEST_S = 86400.0
 
 
@@ -93,6 +102,8 @@ class BatchLatency(Importer):
         return source.holds("Avg latency:", "% percentile latency:")
 
     def read(self, source: Source, options: Options) -> FileReading:
+        printed = {} if source.is_json else arguments_in(source.text())
+        options = _with_arguments(options, printed)
         stated = [name for name in _DEFAULTS if f"workload.{name}" in options.fields]
         assumed = ", ".join(f"workload.{n} = {_DEFAULTS[n]}" for n in _DEFAULTS if n not in stated)
         notes = [f"the file holds no sizes: the tool's defaults are taken, {assumed} (--set)"]
@@ -110,6 +121,18 @@ class BatchLatency(Importer):
         if not tests:
             raise source.error("holds no latency of a batch", "Avg latency", "was it cut off?")
         return FileReading(session, tuple(_run(test, source, options, "vllm") for test in tests))
+
+
+def _with_arguments(options: Options, printed: Mapping[str, str]) -> Options:
+    """Options, and what the arguments of the command state beside them."""
+    fields: dict[str, Any] = {}
+    for name, argument in _ARGUMENTS.items():
+        value = printed.get(argument, "")
+        if value.isdecimal() and 0 < int(value) < 1 << 31:
+            fields[name] = int(value)
+    if "model" in printed:
+        fields["model"] = printed["model"]
+    return replace(options, fields={**fields, **options.fields})
 
 
 def _written_means(source: Source) -> Iterator[tuple[int, float]]:

@@ -474,6 +474,10 @@ def test_flags_of_other_releases(tmp_path: Path) -> None:
         assert scenario["engine"]["options"] == {"compilation_config.cudagraph_mode": "PIECEWISE"}
     scenario, _ = read(tmp_path, f"{start} --max-num-active-seqs 64 --max-num-seqs 256")
     assert scenario["engine"]["options"] == {"max_num_seqs": 64}  # 0.33: what may run
+    scenario, _ = read(tmp_path, f"{start} --cuda-graph-sizes 2048")  # 0.9 to 0.12
+    assert scenario["engine"]["options"] == {"cuda_graph_max_bs": 2048}
+    scenario, _ = read(tmp_path, f"{start} --cuda-graph-sizes 1 2 64")
+    assert scenario["engine"]["options"] == {"cudagraph_capture_sizes": [1, 2, 64]}
     scenario, _ = read(tmp_path, f"{SGLANG} --cuda-graph-max-bs-decode 64")  # 0.5.16
     assert scenario["engine"]["options"] == {"cuda_graph_max_bs": 64}
 

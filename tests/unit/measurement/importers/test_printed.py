@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from silicast.measurement.records.records import RunRow
 from tests.unit.measurement.importers import samples as s
 from tests.unit.measurement.importers.test_runs import MODEL, VLLM, read, run
 
@@ -130,3 +132,74 @@ def test_the_file_of_a_throughput_test(tmp_path: Path) -> None:
     )
     assert run(reading).metrics == {"requests_per_s": 20.0}
     assert run(reading).scenario["workload"]["arrival"]["concurrency"] == 1000
+
+
+ARGUMENTS = (
+    "Namespace(backend='{backend}', dataset_name='random', model='Qwen/Qwen3-0.6B', "
+    "tokenizer=None, num_prompts=400, request_rate={rate}, max_concurrency={limit})"
+)
+RESULT = """\
+============ Serving Benchmark Result ============
+{backend}Successful requests:                     300
+Benchmark duration (s):                  30.00
+Total input tokens:                      153600
+Total generated tokens:                  38400
+Request throughput (req/s):              10.00
+Output token throughput (tok/s):         1280.00
+Mean TTFT (ms):                          40.00
+Mean TPOT (ms):                          9.00
+==================================================
+"""
+
+
+@pytest.mark.parametrize("tool", ["vllm-bench", "sglang-bench"])
+def test_the_arguments_that_a_benchmark_prints(tmp_path: Path, tool: str) -> None:
+    backend = tool.partition("-")[0]
+    block = RESULT.format(backend="Backend: sglang\n" if backend == "sglang" else "")
+    first = ARGUMENTS.format(backend=backend, rate="inf", limit=16)
+    second = ARGUMENTS.format(backend=backend, rate=4.0, limit=None)
+    path = s.written(tmp_path, "x", f"{first}\n{block}benchmark_args={second}\n{block}")
+    closed, sent = read(path, tool, "h100").records
+    assert isinstance(closed, RunRow)
+    assert isinstance(sent, RunRow)
+    assert closed.scenario["model"] == "Qwen/Qwen3-0.6B"
+    assert closed.scenario["workload"]["arrival"] == {"kind": "closed", "concurrency": 16}
+    arrival = sent.scenario["workload"]["arrival"]
+    assert (arrival["kind"], arrival["rate_per_s"]) == ("poisson", 4.0)
+    assert "many_failed" in closed.flags  # 100 of 400
+
+
+def test_the_arguments_of_tests_without_a_server(tmp_path: Path) -> None:
+    sizes = "input_len=1024, output_len=64, batch_size=16"
+    more = "num_prompts=50, model='Qwen/Qwen3-0.6B', tensor_parallel_size=2)"
+    text = f"Namespace(subparser='bench', {sizes}, {more}\n"
+    path = s.written(tmp_path, "x", text + s.BATCH_LATENCY)
+    reading = read(path, "vllm-latency", "h100")
+    row = run(reading)
+    assert row.scenario["workload"] == {"batch": 16, "input_len": 1024, "output_len": 64}
+    assert row.scenario["parallel"] == {"tp": 2}
+    assert (reading.session.devices, reading.session.notes) == (2, [])
+    stated = run(read(path, "vllm-latency", "h100", workload__batch=4, model="Qwen3-8B"))
+    assert (stated.scenario["workload"]["batch"], stated.scenario["model"]) == (4, "Qwen3-8B")
+    path = s.written(tmp_path, "y", text + s.OFFLINE["vllm-throughput"])
+    row = run(read(path, "vllm-throughput", "h100"))
+    assert row.scenario["parallel"] == {"tp": 2}
+    assert row.scenario["workload"]["requests"] == 50
+
+
+def test_genai_perf_that_answered_fewer_requests_than_it_was_to_send(tmp_path: Path) -> None:
+    written = {
+        "request_count": {"unit": "count", "avg": 60.0},
+        "request_latency": {"unit": "ms", "avg": 1300.0},
+        "time_to_first_token": {"unit": "ms", "avg": 45.0},
+        "input_sequence_length": {"unit": "tokens", "avg": 512.0},
+        "output_sequence_length": {"unit": "tokens", "avg": 128.0},
+        "input_config": {
+            "model_names": ["Qwen/Qwen3-0.6B"],
+            "concurrency": 8,
+            "request_count": 100,
+        },
+    }
+    path = s.written(tmp_path, "x.json", json.dumps(written))
+    row = run(read(path, "genai-perf", "h100", **VLLM))
+    assert row.flags == ["failed_requests", "many_failed"]
