@@ -234,13 +234,13 @@ class NodeTimes:
         return values.take(self._places)
 
     @cached_property
-    def within_measured(self) -> bool:
-        """Whether no node of these states, or of those that they are some of, has a size beyond all
-        that were measured.
+    def beyond_measured(self) -> I64:
+        """Nodes that in some of these states, or of those that they are some of, have a size beyond
+        all that were measured.
         """
         if self._whole is not None:
-            return self._whole[0].within_measured
-        return not self.octaves_outside.any()
+            return self._whole[0].beyond_measured
+        return np.flatnonzero(self.octaves_outside.any(axis=1))
 
     def of_states(self, states: I64, device: Device | None = None) -> NodeTimes:
         """Some states, in ascending order, as if they had been evaluated alone.
@@ -375,16 +375,14 @@ class NodeTimes:
         """Factors of two between each node's size and the nearest that was measured of its family,
         shape (nodes, n).
         """
-        if self._whole is not None:
-            whole, states = self._whole
-            return np.take(whole.octaves_outside, states, axis=1)
-        octaves_outside = np.zeros_like(self.time_s)
-        for call in self._calls:
-            times = call.times
-            if isinstance(times, KernelTimes) and np.any(times.octaves_outside):
-                where = np.ix_(np.asarray(call.members), call.rows)
-                octaves_outside[where] = call.spread(times.octaves_outside)
-        return octaves_outside
+        return self._table("octaves_outside", OpStateGrid.octaves_outside)
+
+    def octaves_beyond(self) -> F64:
+        """The same of :attr:`beyond_measured` alone."""
+        if self._whole is None:
+            return self.octaves_outside[self.beyond_measured]
+        whole, states = self._whole
+        return np.take(whole.octaves_beyond(), states, axis=1)
 
     def resources(self) -> Resources:
         """What each node needs of each resource."""

@@ -109,6 +109,10 @@ class OpStateGrid(Struct, frozen=True, dict=True):
             return 0.0  # of the host: copy engines and the CPU take no cores
         return load_physics("composition").default["collective_cores"]
 
+    def octaves_outside(self) -> Any:
+        """Factors of two between each size and the nearest that was measured."""
+        return self.times.octaves_outside if isinstance(self.times, KernelTimes) else 0.0
+
     def spread(self, values: F64) -> F64:
         """One value an evaluated size, over the states, shape (members, rows)."""
         result: F64 = np.reshape(values, -1)[self.places]

@@ -347,13 +347,15 @@ class Breakdown:
         """How far sizes are from measured ones, and of each family beyond them the share of the
         time: out of the domain where a tenth of the time is far away, near it where half is beyond.
         """
-        if self.times.nodes.within_measured:
+        nodes = self.times.nodes
+        beyond = nodes.beyond_measured
+        if not len(beyond):
             return "in", {}
-        octaves = self.times.nodes.octaves_outside
+        octaves, of_node = nodes.octaves_beyond(), np.zeros(len(self.graph.nodes))
         weighted = self.times.exposed_s * self.weights
         spent = float(weighted.sum())
         for least, most in ((NEAR_OCTAVES, 1.0 - LEAST_COVERED), (0.0, 0.5)):
-            of_node = np.where(octaves > least, weighted, 0.0).sum(axis=1)
+            of_node[beyond] = np.where(octaves > least, weighted[beyond], 0.0).sum(axis=1)
             if float(of_node.sum()) > most * spent:
                 shares: dict[str, float] = {}
                 for node, seconds in zip(self.graph.nodes, of_node.tolist(), strict=True):
