@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
@@ -33,8 +32,7 @@ Times: TypeAlias = "KernelTimes | CollectiveTimes"
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class NodeGroup:
+class NodeGroup(Struct, frozen=True):
     """What nodes share that one call times; attention on an encoder's outputs has lengths of its
     own.
     """

@@ -442,7 +442,7 @@ def _in_prefill(group: NodeGroup) -> NodeGroup:
 
     if group.variant.kernel != DISPATCHED:
         return group
-    return replace(group, variant=replace(group.variant, kernel=DISPATCHED_PREFILL))
+    return structs.replace(group, variant=replace(group.variant, kernel=DISPATCHED_PREFILL))
 
 
 FEW = 8

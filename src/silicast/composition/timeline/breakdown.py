@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import NamedTuple, final
 
 import numpy as np
+from msgspec import Struct
 
 from silicast.composition.errors.uncertainty import Sum
 from silicast.composition.power.clock import not_held
@@ -41,8 +41,7 @@ _SHOWN_NAMES = 6
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Coverage:
+class Coverage(Struct, frozen=True):
     """How much of a program has a model.
 
     Attributes:
