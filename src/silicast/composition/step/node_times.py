@@ -170,7 +170,7 @@ class NodeTimes:
 
     @cached_property
     def dynamic_j(self) -> F64:
-        return self._table("dynamic_j", lambda call: self._joules[id(call)][2])
+        return self._table("dynamic_j", self._dynamic_j)
 
     @cached_property
     def dram_bytes(self) -> F64:
@@ -191,6 +191,9 @@ class NodeTimes:
     @cached_property
     def _network(self) -> F64:
         return self._table("_network", lambda call: 0.0 if call.is_kernel else call.links[1])
+
+    def _dynamic_j(self, call: OpStateGrid) -> Any:
+        return call.dynamic_j(self.device) if self.clocks is None and call.is_kernel else 0.0
 
     @cached_property
     def _joules(self) -> dict[int, tuple[Any, Any, Any]]:
@@ -264,6 +267,19 @@ class NodeTimes:
         if self._whole is None:
             yield from ((call, None) for call in self._calls)
             return
+        if len(wanted) == len(self._whole[1]):
+            yield from self._grids
+            return
+        yield from self._grids_of(wanted)
+
+    @cached_property
+    def _grids(self) -> list[tuple[OpStateGrid, I64 | None]]:
+        """In all of some states of others."""
+        assert self._whole is not None
+        return list(self._grids_of(np.arange(len(self._whole[1]))))
+
+    def _grids_of(self, wanted: I64) -> Iterator[tuple[OpStateGrid, I64 | None]]:
+        assert self._whole is not None
         whole, states = self._whole
         for call in whole.calls:
             if (result := call.grid_of(states[wanted])) is not None:

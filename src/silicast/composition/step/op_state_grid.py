@@ -174,10 +174,14 @@ class OpStateGrid(Struct, frozen=True, dict=True):
         seconds, analytic_s = self.times.estimate_s, self.times.analytic_s
         known_s = seconds if analytic_s is None else analytic_s
         draw = drawn(self.times.analysis, self.group.variant.dtype, device, known_s)
-        dynamic_j: F64 | float = 0.0
-        if self.batch is not None and beyond_own(device):
-            dynamic_j = seconds * dynamic_w(self.times.analysis, self.batch, device, seconds)
-        return draw.core_w * seconds, draw.memory_w * seconds, dynamic_j
+        return draw.core_w * seconds, draw.memory_w * seconds, self.dynamic_j(device)
+
+    def dynamic_j(self, device: Device) -> Any:
+        """The last of :meth:`joules`."""
+        if not isinstance(self.times, KernelTimes) or self.batch is None or not beyond_own(device):
+            return 0.0
+        seconds = self.times.estimate_s
+        return seconds * dynamic_w(self.times.analysis, self.batch, device, seconds)
 
     def above_static_j(self, device: Device, clocks: RowDevices | None) -> F64 | None:
         """Energy of one execution beyond what the board draws while it waits, shape
