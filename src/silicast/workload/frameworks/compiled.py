@@ -56,22 +56,22 @@ def fused_graph(graph: Graph, *, epilogues: bool = False) -> Graph:
     [('c', 1)]
     """
     readers: dict[str, set[str]] = {}
-    for block in graph.blocks:
-        own_names = {node.name for node in block.nodes}
-        own_names |= {value.name for node in block.nodes for value in node.writes}
+    own_names = [
+        {name for node in block.nodes for name in (node.name, *(x.name for x in node.writes))}
+        for block in graph.blocks
+    ]
+    for block, names in zip(graph.blocks, own_names, strict=True):
         for node in block.nodes:
             # the inputs of a node that states its tensors keep memory alive, no more
             for name in [value.name for value in node.reads] or node.inputs:
-                if name not in own_names:
+                if name not in names:
                     readers.setdefault(name, set()).add(block.name)
     before: frozenset[str] = frozenset()
     renamed: dict[str, str] = {}
     blocks = []
-    for block in graph.blocks:
-        outside = frozenset(name for name, blocks_ in readers.items() if blocks_ - {block.name})
-        own = {node.name for node in block.nodes}
-        own |= {value.name for node in block.nodes for value in node.writes}
-        made, new_names = _kernels(block.nodes, outside & own, epilogues=epilogues)
+    for block, names in zip(graph.blocks, own_names, strict=True):
+        outside = frozenset(name for name in names if readers.get(name, set()) - {block.name})
+        made, new_names = _kernels(block.nodes, outside, epilogues=epilogues)
         local_names = {node.name for node in made}
         nodes = [
             replace(
