@@ -205,15 +205,15 @@ class NodeTimes:
         return joules
 
     @cached_property
-    def _places(self) -> I64:
+    def _positions(self) -> I64:
         """Where each node in each state stands among the values of all calls, one call's after
         another's; 0 = it does not run.
         """
-        places, first = np.zeros((len(self.shared), self._count), dtype=np.int64), 1
+        positions, first = np.zeros((len(self.shared), self._count), dtype=np.int64), 1
         for call in self._calls:
-            places[np.asarray(call.members)[:, None], call.rows] = first + call.places
+            positions[np.asarray(call.members)[:, None], call.rows] = first + call.positions
             first += call.sizes
-        return places
+        return positions
 
     def _table(
         self,
@@ -234,7 +234,7 @@ class NodeTimes:
         for call in self._calls:
             values[first : first + call.sizes] = value_of(call)
             first += call.sizes
-        return values.take(self._places)
+        return values.take(self._positions)
 
     @cached_property
     def beyond_measured(self) -> I64:

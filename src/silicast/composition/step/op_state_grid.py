@@ -113,11 +113,11 @@ class OpStateGrid(Struct, frozen=True, dict=True):
 
     def spread(self, values: F64) -> F64:
         """One value an evaluated size, over the states, shape (members, rows)."""
-        result: F64 = np.reshape(values, -1)[self.places]
+        result: F64 = np.reshape(values, -1)[self.positions]
         return result
 
     @cached_property
-    def places(self) -> I64:
+    def positions(self) -> I64:
         """Of each member in each state among the sizes of all ops, shape (members, rows)."""
         return self.ops[:, None] * self.count + self.size_index
 
@@ -159,7 +159,7 @@ class OpStateGrid(Struct, frozen=True, dict=True):
         table = np.empty((len(values), self.sizes))
         for row, value in zip(table, values, strict=True):
             row[:] = value
-        return table.take(self.places, axis=1)
+        return table.take(self.positions, axis=1)
 
     def joules(self, device: Device) -> tuple[Any, Any, Any]:
         """What one execution takes as of :class:`~.composition.power.clock.Work`, one value an
