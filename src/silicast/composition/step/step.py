@@ -414,12 +414,16 @@ class StepModel:
             slow = self.timer.at_clock(nodes, chosen, device, np.arange(len(some)))
             return self._composed(slow, chosen).total_s, rows_summed(slow.dynamic_j * counts)
 
-        nodes = times.nodes
+        return held_clocks(self.machine, self.work(times, rows), at)
+
+    def work(self, times: StepTimes, rows: I64) -> ClockedWork[F64]:
+        """Some states at the clock of their times."""
+        nodes, counts = times.nodes, self.graph.counts[:, None]
         joules = (
             rows_summed(table[:, rows] * counts)
             for table in (nodes.core_j, nodes.memory_j, nodes.dynamic_j)
         )
-        return held_clocks(self.machine, ClockedWork(times.total_s[rows], *joules), at)
+        return ClockedWork(times.total_s[rows], *joules)
 
     def kernels_j(self, times: StepTimes) -> F64:
         """What the kernels of each state take beyond what the board draws while it waits, joules of
