@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from lab.scorecard.suites.intervals import independent, linear
 from silicast.composition.engines.engine import find_engine
@@ -133,7 +134,7 @@ def test_larger_errors_of_parts_never_make_a_smaller_one(
     for each in total.shared:
         louder.setdefault(id(each), {name: value * factor for name, value in each.items()})
     shared = tuple(louder[id(each)] for each in total.shared)
-    assert error(placed, replace(total, shared=shared)).variance >= before * (1.0 - 1e-9)
+    assert error(placed, structs.replace(total, shared=shared)).variance >= before * (1.0 - 1e-9)
 
 
 @given(terms())
@@ -195,7 +196,7 @@ def test_errors_of_a_sum_are_the_same_in_any_company(
 ) -> None:
     placed, total = case
     model = uncertainty(placed)
-    totals = [replace(total, seconds=total.seconds * scale) for scale in scales]
+    totals = [structs.replace(total, seconds=total.seconds * scale) for scale in scales]
     together = model.factors_of(totals)
     assert together == [uncertainty(placed).factors(each) for each in totals]
     narrowed = model.narrowed_of(totals, together)

@@ -62,7 +62,7 @@ class Part(msgspec.Struct, frozen=True):
     also_bound_by: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
-        if self.children and sum(child.exposed_ps for child in self.children) != self.exposed_ps:
+        if self.children and sum([part.exposed_ps for part in self.children]) != self.exposed_ps:
             raise ValueError(f"the parts of {self.name!r} do not add up to its exposed time")
 
     @staticmethod
@@ -167,19 +167,19 @@ class ErrorFactors:
         made_of = _sums([(time, factors.causes) for time, factors in terms], 2) if causes else {}
         independent = math.fsum([(time * factors.independent) ** 2 for time, factors in terms])
         return ErrorFactors(
-            {name: value / total for name, value in sorted(shared.items())},
+            {name: shared[name] / total for name in sorted(shared)},
             math.sqrt(independent) / total,
-            {name: math.sqrt(value) / total for name, value in sorted(made_of.items())},
+            {name: math.sqrt(made_of[name]) / total for name in sorted(made_of)},
         )
 
 
 def _sums(terms: Sequence[tuple[float, Mapping[str, float]]], power: int) -> dict[str, float]:
     """Sums by name of ``(time x value) ** power``, rounded once."""
-    if len(terms) <= 2:  # so that one addition is all
-        table: dict[str, float] = {}
-        for time, values in terms:
-            for name, value in values.items():
-                table[name] = table.get(name, 0.0) + (time * value) ** power
+    if power == 1 and len(terms) == 2:  # so that one addition is all
+        (time, values), (other_time, others) = terms
+        table = {name: time * value for name, value in values.items()}
+        for name, value in others.items():
+            table[name] = table.get(name, 0.0) + other_time * value
         return table
     lists: dict[str, list[float]] = {}
     for time, values in terms:

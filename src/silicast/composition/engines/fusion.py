@@ -7,9 +7,10 @@ the device takes. What it computes and moves stays.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
+
+from msgspec import Struct
 
 from silicast.composition.engines.engine import Engine
 from silicast.composition.step.machine import Machine
@@ -28,8 +29,7 @@ _ACTIVATIONS = frozenset(("silu_mul", "elementwise"))
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Region:
+class Region(Struct, frozen=True):
     """Nodes (by their place) of one layer that run on two streams.
 
     Attributes:

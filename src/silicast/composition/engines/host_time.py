@@ -17,10 +17,10 @@ speed factor.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TypeVar, final
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from silicast.composition.engines.engine import Launch
@@ -40,8 +40,7 @@ _BACKWARD = 1
 
 
 @final
-@dataclass(frozen=True)
-class HostWork:
+class HostWork(Struct, frozen=True):
     """Work of the host between n steps, seconds, shape (n,).
 
     Attributes:

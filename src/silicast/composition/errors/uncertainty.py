@@ -29,6 +29,7 @@ from functools import lru_cache
 from typing import Literal, final
 
 import numpy as np
+from msgspec import Struct
 
 from silicast.composition.engines.engine import Engine
 from silicast.composition.engines.engine_lowering import COLLECTIVES
@@ -82,8 +83,7 @@ def mode_of(engine: Engine) -> Mode:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Sum:
+class Sum(Struct, frozen=True):
     """What is added up.
 
     Attributes:
@@ -105,8 +105,7 @@ class Sum:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(Struct, frozen=True):
     """The terms of a sum, arrays of shape (nodes,).
 
     Attributes:
@@ -141,8 +140,7 @@ def _signature(shared: Sequence[Mapping[str, float]]) -> _Signature:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class _Layout:
+class _Layout(Struct, frozen=True):
     """What of a sum does not depend on its times.
 
     Attributes:
@@ -530,8 +528,7 @@ def _after(spread: dict[str, float], family: str, measured: frozenset[str]) -> d
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Calibrated:
+class Calibrated(Struct, frozen=True):
     """What measured kernels of a family leave: shared by them, and of each shape; log sd."""
 
     shared: float

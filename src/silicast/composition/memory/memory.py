@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import final
+
+from msgspec import Struct
 
 from silicast.composition.passes.deployment import Deployment, busiest_group
 from silicast.workload.models.counting import (
@@ -22,8 +23,7 @@ GIB = float(1 << 30)
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class MemoryUse:
+class MemoryUse(Struct, frozen=True):
     """Bytes on the fullest device of a deployment.
 
     Attributes:
@@ -128,8 +128,7 @@ def scores_bytes(model: ModelConfig, plan: Plan, tokens: int, keys: int) -> int:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class LaunchMemory:
+class LaunchMemory(Struct, frozen=True):
     """What a server that starts does with one device; bytes.
 
     Attributes:

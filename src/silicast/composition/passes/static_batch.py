@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, final
 
 import numpy as np
+from msgspec import Struct
 
 from silicast.composition.errors.uncertainty import narrowed_sum
 from silicast.composition.memory.memory import MemoryUse, static_batch_memory
@@ -38,8 +39,7 @@ MAX_EVALUATED_STEPS = 33
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class StaticBatch:
+class StaticBatch(Struct, frozen=True):
     """What a static batch takes.
 
     Attributes:
@@ -266,8 +266,7 @@ class BatchSteps:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class WantedSum:
+class WantedSum(Struct, frozen=True):
     """A sum of steps that somebody will ask for; the others as of :meth:`BatchSteps.at`."""
 
     steps: BatchSteps
@@ -334,8 +333,7 @@ def steps_together(
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class BatchTimes:
+class BatchTimes(Struct, frozen=True):
     """Seconds of a static batch without their reasons.
 
     Attributes:

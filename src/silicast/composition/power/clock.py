@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar, final
+from typing import Generic, NamedTuple, TypeAlias, TypeVar, final
 
 import numpy as np
 
@@ -108,16 +108,19 @@ class PowerLimit:
         return _nearly_top(self._machine, share * top_hz(device))
 
 
-def held_clocks(
-    machine: Machine, work: ClockedWork[F64], at: Callable[[int, I64], ClockedWork[F64]]
-) -> F64:
+At: TypeAlias = Callable[[int, I64], tuple[F64, F64]]
+"""A place in :data:`~.held_clock.CLOCKS` and rows of some work, ascending -> ``seconds`` and
+``dynamic_j`` of these at that clock, as of :class:`ClockedWork`.
+"""
+
+
+def held_clocks(machine: Machine, work: ClockedWork[F64], at: At) -> F64:
     """:meth:`PowerLimit.clock` of several pieces of work, shape (n,); the same bits as alone.
 
     Args:
         machine: what each runs on.
         work: at the top clock.
-        at: a place in :data:`~.held_clock.CLOCKS` and rows of the work, ascending -> these at that
-            clock; each is asked for once.
+        at: each is asked for once.
     """
     device = machine.limited_device
     top, share = top_hz(device), np.ones(len(work.seconds))
@@ -151,7 +154,7 @@ class _Slowed:
         work: at the top clock; ``at``: see :func:`held_clocks`.
     """
 
-    def __init__(self, work: ClockedWork[F64], at: Callable[[int, I64], ClockedWork[F64]]) -> None:
+    def __init__(self, work: ClockedWork[F64], at: At) -> None:
         self._work, self._at = work, at
         self._tables = {0: (work.seconds, work.dynamic_j)}
 
@@ -174,8 +177,7 @@ class _Slowed:
         seconds, dynamic_j = self._tables[position]
         missing = rows[np.isnan(seconds[rows])]
         if len(missing):
-            slow = self._at(position, missing)
-            seconds[missing], dynamic_j[missing] = slow.seconds, slow.dynamic_j
+            seconds[missing], dynamic_j[missing] = self._at(position, missing)
         return seconds[rows], dynamic_j[rows]
 
 

@@ -11,8 +11,9 @@ at most the board's limit. Out of it are hosts, switches and cooling, and device
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import final
+
+from msgspec import Struct
 
 from silicast.composition.power.clock import drawn, power_w
 from silicast.composition.step.machine import Machine
@@ -22,8 +23,7 @@ from silicast.kernels.physics.power import limits
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class WorkEnergy:
+class WorkEnergy(Struct, frozen=True):
     """What some work takes.
 
     Attributes:

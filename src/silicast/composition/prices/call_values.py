@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silicast.composition.prices.kept_fills import KeptFills
-from silicast.composition.step.node_times import NodeGroup, OpStateGrid
+from silicast.composition.step.op_state_grid import NodeGroup, OpStateGrid
 from silicast.composition.step.states import BatchStates
 from silicast.composition.step.timer import Timer
 from silicast.core.numerics import F64, I64

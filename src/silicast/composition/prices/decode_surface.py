@@ -19,7 +19,7 @@ from silicast.composition.prices.call_values import CallValues, Clocks, Flags, V
 from silicast.composition.prices.decode_lengths import Lengths
 from silicast.composition.prices.kept_fills import KeptFills
 from silicast.composition.prices.surface import Surface
-from silicast.composition.step.node_times import NodeGroup
+from silicast.composition.step.op_state_grid import NodeGroup
 from silicast.composition.step.timer import Timer
 from silicast.core.numerics import F64, I64
 from silicast.workload.graphs.nodes import DECODE_KV

@@ -37,7 +37,7 @@ from silicast.composition.prices.step_tables import (
     symbol_of,
 )
 from silicast.composition.step.concurrency import pair_s, slowdown
-from silicast.composition.step.node_times import NodeGroup, OpStateGrid
+from silicast.composition.step.op_state_grid import NodeGroup, OpStateGrid
 from silicast.composition.step.stage_graph import StageGraph
 from silicast.composition.step.step import StepModel, step_model
 from silicast.composition.step.timer import Timer

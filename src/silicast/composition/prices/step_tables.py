@@ -11,7 +11,8 @@ import numpy as np
 from silicast.composition.engines.host_weights import ON_HOST
 from silicast.composition.prices.call_values import ASKED, Clocks, block_of, remember
 from silicast.composition.prices.kept_fills import KeptFills
-from silicast.composition.step.node_times import NodeGroup, NodeTimes, OpStateGrid
+from silicast.composition.step.node_times import NodeTimes
+from silicast.composition.step.op_state_grid import NodeGroup, OpStateGrid
 from silicast.composition.step.states import BatchStates
 from silicast.composition.step.step import StepModel
 from silicast.composition.step.timer import Timer

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
 import numpy as np
+from msgspec import Struct
 
 from silicast.core.errors import over_limit
 from silicast.core.numerics import I64
@@ -30,8 +30,7 @@ SEPARATE = 100
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class KernelExecution:
+class KernelExecution(Struct, frozen=True):
     """Equal work of one block on one pipeline stage, timed once."""
 
     stage: int
@@ -40,8 +39,7 @@ class KernelExecution:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Execution:
+class Execution(Struct, frozen=True):
     """One execution of a node.
 
     Attributes:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
-from msgspec import Struct, structs
+from msgspec import structs
+from numpy.typing import NDArray
 
-from silicast.composition.engines.host_copies import HOST_COPY
+from silicast.composition.step.op_state_grid import OpStateGrid, Times
 from silicast.composition.step.pipes import Resources
 from silicast.composition.step.stage_graph import StageGraph
 from silicast.composition.step.states import BatchStates
@@ -18,23 +18,13 @@ from silicast.core.numerics import F64, I64
 from silicast.core.prediction import TIERS
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import KernelTimes
-from silicast.kernels.limits import Also, also_bound_by, bound_by
-from silicast.kernels.physics.constants import load_physics
-from silicast.kernels.physics.energy import (
-    above_static_at,
-    above_static_j,
-    cores_w,
-    dynamic_w,
-    most_above_static_w,
-)
-from silicast.kernels.physics.held_clock import beyond_own
-from silicast.kernels.physics.power import drawn
+from silicast.kernels.limits import Also
+from silicast.kernels.physics.energy import cores_w, most_above_static_w
 from silicast.kernels.row_devices import RowDevices
 from silicast.workload.graphs.nodes import Phase
-from silicast.workload.graphs.op import Dim, Op, OpBatch, Variant, resolve
+from silicast.workload.graphs.op import Op, OpBatch, resolve
 
 if TYPE_CHECKING:
-    from silicast.communication.collective import CollectiveTimes
     from silicast.composition.step.concurrency import ResourceShares
 
 
@@ -124,189 +114,10 @@ def rows_summed(table: F64) -> F64:
     return total
 
 
-_ONE: I64 = np.zeros(1, dtype=np.int64)
 _NO_ROWS: I64 = np.zeros(0, dtype=np.int64)
-EXCHANGES = frozenset(("dispatch", "combine"))
-"""Kernels that move tokens between the ranks of their experts."""
-Times: TypeAlias = "KernelTimes | CollectiveTimes"
-_TABLES = 10
-"""Arrays of numbers that :class:`NodeTimes` holds."""
+_NUMBERS = np.dtype(np.float64)
 _ANALYTIC, _LEARNED = TIERS.index("analytic"), TIERS.index("cross-device")
 _SCALED, _CALIBRATED = TIERS.index("scaled"), TIERS.index("calibrated")
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class NodeGroup:
-    """What nodes share that one call times; attention on an encoder's outputs has lengths of its
-    own.
-    """
-
-    family: str
-    variant: Variant
-    names: tuple[tuple[str, bool], ...]
-    members: tuple[Dim, Dim]
-    phase: Phase
-    crosses: bool
-    on_encoder: bool = False
-
-
-@final
-class OpStateGrid(Struct, frozen=True, dict=True):
-    """One evaluation: different ops x states, the states of the first op first.
-
-    Attributes:
-        group: what the nodes share.
-        members: places of the nodes; ``ops``: which of the evaluated ops each runs, shape
-            (members,), because layers that look alike run the same ones.
-        rows: states in which they run.
-        size_index: which of the evaluated sizes each state has, shape (rows,); sizes that several
-            states share are evaluated once.
-        count: evaluated sizes of each op.
-        batch: what was evaluated; None = a collective.
-        times: of it.
-        links: of a collective, the shares of the link in a node and of the network that it takes.
-    """
-
-    group: NodeGroup
-    members: Sequence[int]
-    ops: I64
-    rows: I64
-    size_index: I64
-    count: int
-    batch: OpBatch | None
-    times: Times
-    links: tuple[float, float] = (1.0, 0.0)
-
-    @property
-    def _different(self) -> int:
-        """Evaluated ops."""
-        number: int = max(self.ops.tolist()) + 1
-        return number
-
-    def spread(self, values: F64) -> F64:
-        """One value an evaluated size, over the states, shape (members, rows)."""
-        result: F64 = np.reshape(values, (-1, self.count))[self._places]
-        return result
-
-    @cached_property
-    def _places(self) -> tuple[I64, I64]:
-        return self.ops[:, None], self.size_index[None, :]
-
-    def of_states(self, states: I64) -> OpStateGrid | None:
-        """The same call of some states, in ascending order, as if it had been made for them alone;
-        None where it has none of them.
-        """
-        result = self.grid_of(states)
-        if result is None:
-            return None
-        call, index = result
-        if index is None:
-            return call
-        from silicast.composition.prices.kept_times import rows_of
-
-        return structs.replace(call, times=rows_of(self.times, index))
-
-    def grid_of(self, states: I64) -> tuple[OpStateGrid, I64 | None] | None:
-        """What :meth:`of_states` asks, with the times of all states, and its places in them; None =
-        all of them.
-        """
-        near = np.minimum(np.searchsorted(self.rows, states), len(self.rows) - 1)
-        rows = np.flatnonzero(self.rows[near] == states)
-        if not len(rows):
-            return None
-        used, position = self.size_index[near[rows]], _ONE
-        if len(rows) > 1:
-            used, position = np.unique(used, return_inverse=True)
-        different = self._different
-        if len(used) == self.count:
-            return structs.replace(self, rows=rows, size_index=position), None
-        index = (np.arange(different)[:, None] * self.count + used).ravel()
-        batch = None if self.batch is None else self.batch.rows(index)
-        cut = structs.replace(self, rows=rows, size_index=position, count=len(used), batch=batch)
-        return cut, index
-
-    def spread_all(self, values: Sequence[Any]) -> F64:
-        """:meth:`spread` of several, shape (values, members, rows)."""
-        table = np.empty((len(values), self._different * self.count))
-        for row, value in zip(table, values, strict=True):
-            row[:] = value
-        by_size = table.reshape(len(table), -1, self.count)
-        result: F64 = by_size.take(self.ops, axis=1).take(self.size_index, axis=2)
-        return result
-
-    def joules(self, device: Device) -> tuple[Any, Any, Any]:
-        """What one execution takes as of :class:`~.composition.power.clock.Work`, one value an
-        evaluated size each; 0 where no power limit is known.
-
-        Args:
-            device: at the clock of the times.
-        """
-        if device.power_cap_w is None or device.execution_model != "simt":
-            return 0.0, 0.0, 0.0
-        assert isinstance(self.times, KernelTimes)
-        seconds, analytic_s = self.times.estimate_s, self.times.analytic_s
-        known_s = seconds if analytic_s is None else analytic_s
-        draw = drawn(self.times.analysis, self.group.variant.dtype, device, known_s)
-        dynamic_j: F64 | float = 0.0
-        if self.batch is not None and beyond_own(device):
-            dynamic_j = seconds * dynamic_w(self.times.analysis, self.batch, device, seconds)
-        return draw.core_w * seconds, draw.memory_w * seconds, dynamic_j
-
-    def above_static_j(self, device: Device, clocks: RowDevices | None) -> F64 | None:
-        """Energy of one execution beyond what the board draws while it waits, shape
-        (members, rows); None where it is not modelled.
-
-        Args:
-            device: at the clock of the times; clocks: those of the states, if they have their own.
-        """
-        if not isinstance(self.times, KernelTimes) or self.batch is None:
-            return None
-        if clocks is None:
-            result = above_static_j(self.times, self.batch, device)
-        else:
-            result = above_static_at(self.times, self.batch, self.clocks_of(clocks))
-        return None if result is None else self.spread(result)
-
-    def clocks_of(self, clocks: RowDevices) -> RowDevices:
-        """The clock of each evaluated size, by those of the states, which have a size each."""
-        return clocks.rows(np.tile(self.rows, self._different))
-
-    def at_clocks(
-        self, states: I64, slowed: Callable[[OpStateGrid, I64], KernelTimes]
-    ) -> OpStateGrid | None:
-        """The same call of some states, in ascending order, with a size and a clock each; None
-        where it has none of them.
-
-        Args:
-            slowed: times of such a call, from the places in those of this one.
-        """
-        near = np.minimum(np.searchsorted(self.rows, states), len(self.rows) - 1)
-        rows = np.flatnonzero(self.rows[near] == states)
-        if not len(rows):
-            return None
-        if self.batch is None or not isinstance(self.times, KernelTimes):
-            return self.of_states(states)
-        different = np.arange(self._different)[:, None]
-        index = (different * self.count + self.size_index[near[rows]]).ravel()
-        call = structs.replace(
-            self,
-            rows=rows,
-            size_index=np.arange(len(rows)),
-            count=len(rows),
-            batch=self.batch.arrays().rows(index),
-        )
-        return structs.replace(call, times=slowed(call, index))
-
-    @cached_property
-    def limits(self) -> list[tuple[str, Also]]:
-        """What sets the bound of each evaluated size, or "power", and what else binds it."""
-        if not isinstance(self.times, KernelTimes):
-            return [(name, ()) for name in self.times.bound_by()]
-        analysis, rows = self.times.analysis, self._different * self.count
-        names = bound_by(analysis.resource_s, rows)
-        also = also_bound_by(analysis.resource_s, analysis.time_s, rows)
-        return list(zip(names, also, strict=True))
 
 
 @final
@@ -329,80 +140,110 @@ class NodeTimes:
     def __init__(
         self, graph: StageGraph, count: int, device: Device, clocks: RowDevices | None = None
     ) -> None:
-        shape = (len(graph.nodes), count)
         self.device = device
         self.clocks = clocks
-        self._every: F64 = np.zeros((_TABLES, *shape))
-        self.tiers = np.full(shape, _ANALYTIC)
-        self.shared: list[Mapping[str, float]] = [{}] * shape[0]
+        self.shared: list[Mapping[str, float]] = [{}] * len(graph.nodes)
+        self._count = count
         self._calls: list[OpStateGrid] = []
         self._whole: tuple[NodeTimes, I64] | None = None
         self._kernels_j: F64 | None = None
-        self._fill[:] = 1.0
 
     @cached_property
     def time_s(self) -> F64:
-        return self._table(0)
+        return self._table("time_s", lambda call: call.times.estimate_s)
 
     @cached_property
     def bound_s(self) -> F64:
-        return self._table(1)
+        return self._table("bound_s", lambda call: call.times.bound_s)
 
     @cached_property
     def independent(self) -> F64:
-        return self._table(2)
+        return self._table("independent", lambda call: call.times.independent_log_sd)
 
     @cached_property
     def core_j(self) -> F64:
-        return self._table(3)
+        return self._table("core_j", lambda call: self._joules[id(call)][0])
 
     @cached_property
     def memory_j(self) -> F64:
-        return self._table(4)
+        return self._table("memory_j", lambda call: self._joules[id(call)][1])
 
     @cached_property
     def dynamic_j(self) -> F64:
-        return self._table(5)
+        return self._table("dynamic_j", self._dynamic_j)
 
     @cached_property
     def dram_bytes(self) -> F64:
-        return self._table(6)
-
-    @cached_property
-    def _fill(self) -> F64:
-        return self._table(7)
-
-    @cached_property
-    def _links(self) -> F64:
-        return self._table(8)
-
-    @cached_property
-    def _network(self) -> F64:
-        return self._table(9)
-
-    def _table(self, number: int) -> F64:
-        """One of the arrays; of some states of others, cut when somebody asks."""
-        if self._whole is None:
-            table: F64 = self._every[number]
-            return table
-        whole, states = self._whole
-        # not by an index: that may turn the layout, and with it sums' last bits
-        return np.take(whole._table(number), states, axis=1)  # noqa: SLF001 - its own class
+        return self._table("dram_bytes", OpStateGrid.dram_bytes)
 
     @cached_property
     def tiers(self) -> I64:
-        assert self._whole is not None
-        whole, states = self._whole
-        return np.take(whole.tiers, states, axis=1)
+        return self._table("tiers", lambda call: _tiers(call.times), np.dtype(np.int64), _ANALYTIC)
 
     @cached_property
-    def within_measured(self) -> bool:
-        """Whether no node of these states, or of those that they are some of, has a size beyond all
-        that were measured.
+    def _fill(self) -> F64:
+        return self._table("_fill", OpStateGrid.fill, default=1.0)
+
+    @cached_property
+    def _links(self) -> F64:
+        return self._table("_links", lambda call: 0.0 if call.is_kernel else call.links[0])
+
+    @cached_property
+    def _network(self) -> F64:
+        return self._table("_network", lambda call: 0.0 if call.is_kernel else call.links[1])
+
+    def _dynamic_j(self, call: OpStateGrid) -> Any:
+        return call.dynamic_j(self.device) if self.clocks is None and call.is_kernel else 0.0
+
+    @cached_property
+    def _joules(self) -> dict[int, tuple[Any, Any, Any]]:
+        """Of each call, see :meth:`OpStateGrid.joules`."""
+        joules = {id(call): (0.0, 0.0, 0.0) for call in self._calls}
+        if self.clocks is None:
+            kernels = (call for call in self._calls if call.is_kernel)
+            joules |= {id(call): call.joules(self.device) for call in kernels}
+        return joules
+
+    @cached_property
+    def _positions(self) -> I64:
+        """Where each node in each state stands among the values of all calls, one call's after
+        another's; 0 = it does not run.
+        """
+        positions, first = np.zeros((len(self.shared), self._count), dtype=np.int64), 1
+        for call in self._calls:
+            positions[np.asarray(call.members)[:, None], call.rows] = first + call.positions
+            first += call.sizes
+        return positions
+
+    def _table(
+        self,
+        name: str,
+        value_of: Callable[[OpStateGrid], Any],
+        dtype: np.dtype[Any] = _NUMBERS,
+        default: float = 0.0,
+    ) -> NDArray[Any]:
+        """An array (nodes, n) of one value a size of each call; of some states of others, cut when
+        somebody asks.
         """
         if self._whole is not None:
-            return self._whole[0].within_measured
-        return not self.octaves_outside.any()
+            whole, states = self._whole
+            # not by an index: that may turn the layout, and with it sums' last bits
+            return np.take(getattr(whole, name), states, axis=1)
+        values = np.empty(1 + sum(call.sizes for call in self._calls), dtype)
+        values[0], first = default, 1
+        for call in self._calls:
+            values[first : first + call.sizes] = value_of(call)
+            first += call.sizes
+        return values.take(self._positions)
+
+    @cached_property
+    def beyond_measured(self) -> I64:
+        """Nodes that in some of these states, or of those that they are some of, have a size beyond
+        all that were measured.
+        """
+        if self._whole is not None:
+            return self._whole[0].beyond_measured
+        return np.flatnonzero(self.octaves_outside.any(axis=1))
 
     def of_states(self, states: I64, device: Device | None = None) -> NodeTimes:
         """Some states, in ascending order, as if they had been evaluated alone.
@@ -426,6 +267,19 @@ class NodeTimes:
         if self._whole is None:
             yield from ((call, None) for call in self._calls)
             return
+        if len(wanted) == len(self._whole[1]):
+            yield from self._grids
+            return
+        yield from self._grids_of(wanted)
+
+    @cached_property
+    def _grids(self) -> list[tuple[OpStateGrid, I64 | None]]:
+        """In all of some states of others."""
+        assert self._whole is not None
+        return list(self._grids_of(np.arange(len(self._whole[1]))))
+
+    def _grids_of(self, wanted: I64) -> Iterator[tuple[OpStateGrid, I64 | None]]:
+        assert self._whole is not None
         whole, states = self._whole
         for call in whole.calls:
             if (result := call.grid_of(states[wanted])) is not None:
@@ -451,35 +305,7 @@ class NodeTimes:
     def put(self, call: OpStateGrid) -> None:
         """Stores the times of one call."""
         self._calls.append(call)
-        times, members = call.times, np.asarray(call.members)
-        where: tuple[Any, ...] = (members[:, None], call.rows)
-        if len(call.rows) == self._every.shape[2]:
-            where = (members,)  # all states, in their order
-        values: list[Any] = [times.estimate_s, times.bound_s, times.independent_log_sd]
-        plain = False
-        if isinstance(times, KernelTimes) and call.group.family not in EXCHANGES:
-            plain = True
-            demand = times.analysis.demand
-            values += (0.0,) * 3 if self.clocks is not None else call.joules(self.device)
-            values += [demand.level_bytes.get("dram", 0.0), np.minimum(demand.waves, 1.0)]
-        self._every[: len(values), *where] = call.spread_all(values)
-        tiers = _tiers(times)
-        self.tiers[where] = tiers if isinstance(tiers, int) else call.spread(tiers)
         self.note_factors(call)
-        if plain:
-            return
-        if not isinstance(times, KernelTimes):
-            self._fill[where] = load_physics("composition").default["collective_cores"]
-            self._links[where], self._network[where] = call.links
-            if call.batch is not None:  # of the host: copy engines and the CPU take no cores
-                self._fill[where] = 0.0
-                if call.group.family == HOST_COPY:
-                    self.dram_bytes[where] = call.spread(
-                        np.asarray(call.batch.dims["bytes"], dtype=np.float64)
-                    )
-            return
-        self._fill[where] = load_physics("composition").default["collective_cores"]
-        self._links[where] = 1.0  # an exchange, over the links as a collective
 
     @cached_property
     def shares(self) -> ResourceShares:
@@ -565,16 +391,14 @@ class NodeTimes:
         """Factors of two between each node's size and the nearest that was measured of its family,
         shape (nodes, n).
         """
-        if self._whole is not None:
-            whole, states = self._whole
-            return np.take(whole.octaves_outside, states, axis=1)
-        octaves_outside = np.zeros_like(self.time_s)
-        for call in self._calls:
-            times = call.times
-            if isinstance(times, KernelTimes) and np.any(times.octaves_outside):
-                where = np.ix_(np.asarray(call.members), call.rows)
-                octaves_outside[where] = call.spread(times.octaves_outside)
-        return octaves_outside
+        return self._table("octaves_outside", OpStateGrid.octaves_outside)
+
+    def octaves_beyond(self) -> F64:
+        """The same of :attr:`beyond_measured` alone."""
+        if self._whole is None:
+            return self.octaves_outside[self.beyond_measured]
+        whole, states = self._whole
+        return np.take(whole.octaves_beyond(), states, axis=1)
 
     def resources(self) -> Resources:
         """What each node needs of each resource."""

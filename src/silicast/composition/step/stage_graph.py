@@ -8,11 +8,12 @@ an engine runs on two streams.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, final
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from silicast.composition.engines.engine import ExpertTable, LaunchTable, QuantizeTable
@@ -33,8 +34,7 @@ if TYPE_CHECKING:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class StageNode:
+class StageNode(Struct, frozen=True):
     """Equal work at its place: pipeline stage, block and how often it runs.
 
     Attributes:

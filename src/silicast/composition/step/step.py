@@ -402,14 +402,17 @@ class StepModel:
 
     def held_clocks(self, times: StepTimes, states: BatchStates, rows: I64) -> F64:
         """:meth:`held_clock` of each of some states, in ascending order, shape (rows,)."""
-        boosted = self.machine.boosted_device
+        boosted, counts = self.machine.boosted_device, self.graph.counts[:, None]
+        cuts: dict[bytes, tuple[NodeTimes, BatchStates]] = {}
 
-        def at(position: int, some: I64) -> ClockedWork[F64]:
-            current, every = rows[some], np.arange(len(some))
-            nodes, chosen = times.nodes.of_states(current), states.chosen(current)
+        def at(position: int, some: I64) -> tuple[F64, F64]:
+            key, current = some.tobytes(), rows[some]
+            if key not in cuts:
+                cuts[key] = times.nodes.of_states(current), states.chosen(current)
+            nodes, chosen = cuts[key]
             device = slower(boosted, top_hz(boosted), position)
-            slow = self.timer.at_clock(nodes, chosen, device, every)
-            return self.work(self._composed(slow, chosen), every)
+            slow = self.timer.at_clock(nodes, chosen, device, np.arange(len(some)))
+            return self._composed(slow, chosen).total_s, rows_summed(slow.dynamic_j * counts)
 
         return held_clocks(self.machine, self.work(times, rows), at)
 

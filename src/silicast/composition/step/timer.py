@@ -17,16 +17,8 @@ from silicast.composition.engines.host_copies import OF_HOST, host_times
 from silicast.composition.engines.host_weights import ON_HOST, held_times
 from silicast.composition.prices.kept_times import analysis_of, times_of
 from silicast.composition.step.machine import Machine
-from silicast.composition.step.node_times import (
-    NodeGroup,
-    NodeTimes,
-    OpStateGrid,
-    Times,
-    columns,
-    in_chunks,
-    ragged,
-    running,
-)
+from silicast.composition.step.node_times import NodeTimes, columns, in_chunks, ragged, running
+from silicast.composition.step.op_state_grid import NodeGroup, OpStateGrid, Times
 from silicast.composition.step.stage_graph import StageGraph, StageNode, link_shares, topology
 from silicast.composition.step.states import BatchStates
 from silicast.core.errors import unmodelled
@@ -450,7 +442,7 @@ def _in_prefill(group: NodeGroup) -> NodeGroup:
 
     if group.variant.kernel != DISPATCHED:
         return group
-    return replace(group, variant=replace(group.variant, kernel=DISPATCHED_PREFILL))
+    return structs.replace(group, variant=replace(group.variant, kernel=DISPATCHED_PREFILL))
 
 
 FEW = 8

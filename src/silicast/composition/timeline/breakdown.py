@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import NamedTuple, final
 
 import numpy as np
+from msgspec import Struct
 
 from silicast.composition.errors.uncertainty import Sum
 from silicast.composition.power.clock import not_held
@@ -41,8 +41,7 @@ _SHOWN_NAMES = 6
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class Coverage:
+class Coverage(Struct, frozen=True):
     """How much of a program has a model.
 
     Attributes:
@@ -152,11 +151,10 @@ class Breakdown:
     def direction_part(self, direction: Direction) -> Part:
         """The tree of one direction, with the launches that it waits for."""
         blocks: dict[tuple[int, str], list[Part]] = {}
-        for index, (node, times) in enumerate(
-            zip(self.graph.nodes, self._sums.picoseconds[self._row], strict=True)
-        ):
+        of_nodes = zip(self.graph.nodes, self._sums.picoseconds[self._row], strict=True)
+        for index, (node, times) in enumerate(of_nodes):
             if node.direction == direction and (times[0] or times[1]):
-                blocks.setdefault((node.stage, node.block), []).append(self._leaf(index))
+                blocks.setdefault((node.stage, node.block), []).append(self._leaf(index, times))
         children = []
         for (stage, block), leaves in blocks.items():
             title = f"stage_{stage}_{block}" if self.graph.stages > 1 else block
@@ -168,10 +166,9 @@ class Breakdown:
         # pieces of a batch could keep all stages busy at once: only the slowest one is a limit
         return whole.changed(bound_ps=self._slowest_stage_ps(direction))
 
-    def _leaf(self, index: int) -> Part:
-        node = self.graph.nodes[index]
-        exposed, hidden, bound, ceiling = self._sums.picoseconds[self._row][index]
-        bound_by, also = self._limits[index]
+    def _leaf(self, index: int, picoseconds: Sequence[int]) -> Part:
+        node, (bound_by, also) = self.graph.nodes[index], self._limits[index]
+        exposed, hidden, bound, ceiling = picoseconds
         if bound > exposed + 1:
             raise ValueError(f"{node.name} is predicted below its bound")
         pipes: PipeParts = ()
@@ -184,8 +181,9 @@ class Breakdown:
                 exposed,
             )
         bound = min(bound, exposed)  # the two may round apart by a picosecond
-        times = exposed, hidden, bound
-        return Part(node.name, *times, bound_by, node.count, pipes, ceiling, also_bound_by=also)
+        return Part(
+            node.name, exposed, hidden, bound, bound_by, node.count, pipes, ceiling, "", 0.0, also
+        )
 
     def _repeats(self, stage: int, block: str) -> int:
         return self.graph.executions.repeats(stage, block)
@@ -347,13 +345,15 @@ class Breakdown:
         """How far sizes are from measured ones, and of each family beyond them the share of the
         time: out of the domain where a tenth of the time is far away, near it where half is beyond.
         """
-        if self.times.nodes.within_measured:
+        nodes = self.times.nodes
+        beyond = nodes.beyond_measured
+        if not len(beyond):
             return "in", {}
-        octaves = self.times.nodes.octaves_outside
-        weighted = self.times.exposed_s * self.weights
+        octaves, of_node = nodes.octaves_beyond(), np.zeros(len(self.graph.nodes))
+        weighted = self._sums.weighted_s[self._row]
         spent = float(weighted.sum())
         for least, most in ((NEAR_OCTAVES, 1.0 - LEAST_COVERED), (0.0, 0.5)):
-            of_node = np.where(octaves > least, weighted, 0.0).sum(axis=1)
+            of_node[beyond] = np.where(octaves > least, weighted[beyond], 0.0).sum(axis=1)
             if float(of_node.sum()) > most * spent:
                 shares: dict[str, float] = {}
                 for node, seconds in zip(self.graph.nodes, of_node.tolist(), strict=True):

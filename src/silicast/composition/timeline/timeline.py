@@ -261,6 +261,7 @@ class _Simulation:
         self.launches, self.shares = launches, shares.tolist()
         self.start, self.end = [_NEVER] * count, [_NEVER] * count
         self.issue = [_NEVER] * count
+        self.each_s, self.reads = launches.each_s.tolist(), launches.reads.tolist()
         self.issued, self.host_s = 0, 0.0
         self.turns = turns
         self.turn = {index: number for number, queue in enumerate(turns) for index in queue}
@@ -286,15 +287,15 @@ class _Simulation:
                 number = self.turn.get(index, -1)
                 if number >= 0 and self.turns[number][served[number]] != index:
                     continue
-                ready = max([self.issue[index], *(self.end[other] for other in self.waits[index])])
+                ready = max([self.issue[index], *[self.end[other] for other in self.waits[index]]])
                 if ready <= now:
                     self.start[index], left[index] = now, self.duration[index]
                 else:
                     upcoming = min(upcoming, ready)
             slower = 1.0  # one alone takes no more of anything than there is
             if len(left) > 1:
-                slower = slowdown(sum(row[index] for index in left) for row in self.shares)
-            finish = min((work * slower for work in left.values()), default=_NEVER)
+                slower = slowdown([sum([row[index] for index in left]) for row in self.shares])
+            finish = min([work * slower for work in left.values()], default=_NEVER)
             step = min(finish, upcoming - now)
             if step == _NEVER:
                 raise ValueError("executions wait for each other: turns contradict streams")
@@ -319,14 +320,14 @@ class _Simulation:
 
     def _launch(self) -> None:
         """The host launches ahead until it waits for a result that is not there yet."""
-        launches = self.launches
         while self.issued < len(self.issue):
-            each = float(launches.each_s[self.issued])
-            if self.issued and launches.reads[self.issued - 1]:
+            each = self.each_s[self.issued]
+            if self.issued and self.reads[self.issued - 1]:
                 read = self.end[self.issued - 1]
                 if read == _NEVER:
                     return
-                self.host_s = max(self.host_s, read + max(launches.round_trip_s, each) - each)
+                trip_s = max(self.launches.round_trip_s, each)
+                self.host_s = max(self.host_s, read + trip_s - each)
             self.host_s += each
             self.issue[self.issued] = self.host_s
             self.issued += 1

@@ -31,6 +31,7 @@ class WeightedStates:
 
     Attributes:
         exposed_s, hidden_s: of all executions of each node, shape (sums, nodes).
+        weighted_s: what each state adds to ``exposed_s``, shape (sums, nodes, n).
     """
 
     def __init__(
@@ -41,7 +42,8 @@ class WeightedStates:
         self._weights: F64 = np.array(weights)[:, None, :]
         self._exposed = self._stacked(lambda each: each.exposed_s)
         self._hidden = self._stacked(lambda each: each.hidden_s)
-        self.exposed_s: F64 = self._over_states(self._exposed)
+        self.weighted_s: F64 = self._exposed * self._weights
+        self.exposed_s: F64 = self.weighted_s.sum(axis=2)
         self.hidden_s: F64 = self._over_states(self._hidden)
         self._host: dict[tuple[int, ...], tuple[list[float], list[float]]] = {}
 
@@ -99,7 +101,7 @@ class WeightedStates:
     def own_log_sd(self) -> F64:
         """Log sd of each node's own error, shape (sums, nodes)."""
         independent = self._of_nodes(lambda nodes: nodes.independent)
-        spread = (self._exposed * self._weights * independent).sum(axis=2)
+        spread = (self.weighted_s * independent).sum(axis=2)
         once = self.exposed_s
         log_sd: F64 = np.divide(spread, once, out=np.zeros_like(once), where=once > 0.0)
         return log_sd

@@ -57,6 +57,7 @@ from silicast.distributed.ranks.plan import ELEMENT, collective
 from silicast.distributed.schedules.order import Order
 from silicast.distributed.schedules.schedule import PipelineSchedule, schedule
 from silicast.workload.graphs.graph import Block, Direction, Graph, Node
+from silicast.workload.models.model import ModelConfig
 
 WAYS: tuple[Direction, ...] = ("forward", "backward")
 
@@ -136,7 +137,12 @@ def alike(rank: Rank, bounds: tuple[tuple[int, int], ...]) -> tuple[tuple[int, i
     Embedding and head are on the first and the last chunk, which may hold no layers: the next one
     begins with the same layer, and one of the same layers amid the model stands for it.
     """
-    model, count = rank.deployment.model, len(bounds)
+    return _alike(rank.deployment.model, bounds)
+
+
+@lru_cache(maxsize=256)
+def _alike(model: ModelConfig, bounds: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    count = len(bounds)
     firsts: dict[object, tuple[int, int]] = {}
     keys: list[object] = []
     for number, (first, last) in enumerate(bounds):

@@ -165,7 +165,8 @@ def _with_drafter(
 ) -> MemoryUse:
     """The batch's memory with the drafter's weights and cache."""
     weights, cache = drafter_bytes(drafting, input_lens, output_len, cached)
-    return replace(memory, weights=memory.weights + weights, kv_cache=memory.kv_cache + cache)
+    held = {"weights": memory.weights + weights, "kv_cache": memory.kv_cache + cache}
+    return msgspec.structs.replace(memory, **held)
 
 
 def drafter_bytes(

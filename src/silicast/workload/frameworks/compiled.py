@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import final
 
-from silicast.workload.graphs.graph import Block, Graph, Loops, Node, TensorValue
+from silicast.workload.graphs.graph import Graph, Loops, Node, TensorValue
 from silicast.workload.graphs.image_layout import with_layout
 from silicast.workload.graphs.op import Op
 from silicast.workload.graphs.op_graph import in_order
@@ -55,21 +56,22 @@ def fused_graph(graph: Graph, *, epilogues: bool = False) -> Graph:
     [('c', 1)]
     """
     readers: dict[str, set[str]] = {}
-    for block in graph.blocks:
-        own_names = {node.name for node in block.nodes}
-        own_names |= {value.name for node in block.nodes for value in node.writes}
+    own_names = [
+        {name for node in block.nodes for name in (node.name, *(x.name for x in node.writes))}
+        for block in graph.blocks
+    ]
+    for block, names in zip(graph.blocks, own_names, strict=True):
         for node in block.nodes:
             # the inputs of a node that states its tensors keep memory alive, no more
             for name in [value.name for value in node.reads] or node.inputs:
-                if name not in own_names:
+                if name not in names:
                     readers.setdefault(name, set()).add(block.name)
     before: frozenset[str] = frozenset()
     renamed: dict[str, str] = {}
     blocks = []
-    for block in graph.blocks:
-        outside = frozenset(name for name, blocks_ in readers.items() if blocks_ - {block.name})
-        fused = _Fused(block, outside, epilogues=epilogues)
-        made = tuple(fused.nodes())
+    for block, names in zip(graph.blocks, own_names, strict=True):
+        outside = frozenset(name for name in names if readers.get(name, set()) - {block.name})
+        made, new_names = _kernels(block.nodes, outside, epilogues=epilogues)
         local_names = {node.name for node in made}
         nodes = [
             replace(
@@ -82,8 +84,22 @@ def fused_graph(graph: Graph, *, epilogues: bool = False) -> Graph:
         ]
         blocks.append(replace(block, nodes=in_order(nodes, before | _unknown(nodes))))
         before |= {node.name for node in nodes}
-        renamed |= fused.renamed
+        renamed |= new_names
     return replace(graph, blocks=tuple(blocks))
+
+
+@lru_cache(maxsize=256)
+def _kernels(
+    nodes: tuple[Node, ...], outside: frozenset[str], *, epilogues: bool
+) -> tuple[tuple[Node, ...], Mapping[str, str]]:
+    """The kernels of a block's nodes, and which of them stands for each node that is none; chunks
+    of a model and searches for a plan ask for the same ones again and again.
+
+    Args:
+        outside: results that other blocks read.
+    """
+    fused = _Fused(nodes, outside, epilogues=epilogues)
+    return tuple(fused.nodes()), fused.renamed
 
 
 def _unique(names: Iterable[str]) -> tuple[str, ...]:
@@ -177,8 +193,8 @@ class _Fused:
         renamed: node -> the kernel that stands for it.
     """
 
-    def __init__(self, block: Block, outside: frozenset[str], *, epilogues: bool) -> None:
-        self.all = with_layout(tuple(with_tensors(block.nodes)))
+    def __init__(self, nodes: Sequence[Node], outside: frozenset[str], *, epilogues: bool) -> None:
+        self.all = with_layout(tuple(with_tensors(nodes)))
         self.outside, self.epilogues = outside, epilogues
         self.users: dict[str, list[int]] = {}
         for index, node in enumerate(self.all):

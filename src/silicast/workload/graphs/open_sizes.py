@@ -10,12 +10,12 @@ that each is checked on sizes that it was not found from.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations, product
 from math import gcd
 from typing import Any, final
 
 import numpy as np
+from msgspec import Struct
 
 from silicast.core.errors import SilicastError, unsupported
 from silicast.workload.graphs.expressions import size_of, symbols_of
@@ -29,8 +29,7 @@ Sizes = Mapping[str, int]
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class SampledGraph:
+class SampledGraph(Struct, frozen=True):
     """A program's graph at some sizes, as plain tables."""
 
     sizes: Sizes

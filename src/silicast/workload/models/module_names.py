@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 import tomllib
-from dataclasses import dataclass
 from functools import cache
 from typing import final
 
 import msgspec
+from msgspec import Struct
 
 from silicast.core.catalog import CATALOG
 from silicast.core.decode import Strict
@@ -72,8 +72,7 @@ def parts_of(mixer: str, feed: str, family: str = "") -> tuple[ModulePart, ...]:
 
 
 @final
-@dataclass(frozen=True)
-class ModulePattern:
+class ModulePattern(Struct, frozen=True):
     """Modules that an entry of a list means.
 
     Attributes:

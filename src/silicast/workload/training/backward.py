@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import final
 
 from silicast.core.dtypes import BITS, RECIPES
@@ -67,6 +68,7 @@ def backward_graph(graph: Graph, training: Training = Training()) -> Graph:
     return replace(graph, blocks=nonempty, phase="training", boundary=graph.boundary)
 
 
+@lru_cache(maxsize=256)
 def _reversed(block: Block, training: Training) -> Block:
     nodes = (*run_again(block, training.recompute), *_Backward(block, training).nodes())
     return Block(

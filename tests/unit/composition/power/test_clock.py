@@ -42,10 +42,11 @@ def test_clocks_of_many_are_those_of_each_alone(machine: dict[str, float]) -> No
     where = Machine(find_device("H100"), find_engine("vllm"), **machine)  # type: ignore[arg-type]
     asked: list[tuple[int, int]] = []
 
-    def at(position: int, rows: I64) -> ClockedWork[F64]:
+    def at(position: int, rows: I64) -> tuple[F64, F64]:
         assert (np.diff(rows) > 0).all()
         asked.extend((position, row) for row in rows.tolist())
-        return work_at(position, rows)
+        work = work_at(position, rows)
+        return work.seconds, work.dynamic_j
 
     found = held_clocks(where, work_at(0, np.arange(5)), at)
     alone = [PowerLimit(where).clock(one_at(0, row), partial(_of_row, row)) for row in range(5)]
@@ -62,15 +63,19 @@ def test_any_work_alone_has_the_clock_that_it_has_among_others(machine: dict[str
     cores, memory = draw.uniform(0.0, 3000.0, count), draw.uniform(0.0, 500.0, count)
     seconds, part = draw.uniform(1e-5, 1e-1, count), draw.uniform(0.0, 1.0, count)
 
-    def at(position: int, rows: I64) -> ClockedWork[F64]:
+    def work_of(position: int, rows: I64) -> ClockedWork[F64]:
         slower = 1.0 + part[rows] * (1.0 / CLOCKS[position] - 1.0)
         watts = (cores[rows], memory[rows], 0.7 * (cores + memory)[rows])
         return ClockedWork(seconds[rows] * slower, *(w * seconds[rows] for w in watts))
 
     def one(row: int, position: int) -> ClockedWork[float]:
-        return ClockedWork(*(float(each[0]) for each in at(position, np.array([row]))))
+        return ClockedWork(*(float(each[0]) for each in work_of(position, np.array([row]))))
 
-    together = held_clocks(where, at(0, np.arange(count)), at).tolist()
+    def at(position: int, rows: I64) -> tuple[F64, F64]:
+        work = work_of(position, rows)
+        return work.seconds, work.dynamic_j
+
+    together = held_clocks(where, work_of(0, np.arange(count)), at).tolist()
     assert together == [PowerLimit(where).clock(one(r, 0), partial(one, r)) for r in range(count)]
     assert len(set(together)) > count / 10 or "power_w" in machine
 

@@ -96,6 +96,16 @@ def test_a_step_waits_for_the_slowest_board(plan: TrainingPlan) -> None:
     assert 0 < wait.exposed_ps < passes.exposed_ps * share
 
 
+def test_chunks_that_are_alike_depend_on_the_model_and_the_cut() -> None:
+    dense = rank(TrainingPlan(pp=4))
+    model = replace(dense.deployment.model, windows=(0, 128) * 8)
+    unlike = replace(dense, deployment=replace(dense.deployment, model=model))
+    quarters, singles = ((0, 4), (4, 8), (8, 12), (12, 16)), ((0, 5), (5, 6), (6, 7), (7, 16))
+    assert alike(dense, quarters) == ((0, 4), (4, 8), (4, 8), (12, 16))
+    assert alike(dense, singles) == ((0, 5), (5, 6), (5, 6), (7, 16))
+    assert alike(unlike, singles) == singles
+
+
 def test_links_memory_and_host_take_as_long_on_every_board() -> None:
     kinds = ("tensor", "power", "dram", "link", "host", "pipeline")
     parts = [Part(name, 10**k, bound_by=name) for k, name in enumerate(kinds)]

@@ -256,3 +256,21 @@ def test_the_rest_of_an_operator_goes_with_its_first_node() -> None:
     remaining = [replace(loop(name, tensor("x")), loops="joined") for name in ("scale", "shift")]
     nodes = fused(first, *remaining, loop("behind", tensor("mean")), other)
     assert [node.name for node in nodes] == ["behind", "other"]
+
+
+def test_the_same_nodes_write_what_others_read() -> None:
+    nodes = (passed("a"), passed("b", "a"))
+    alone = Graph("toy", (Block("first", nodes),))
+    read = Graph("toy", (*alone.blocks, Block("second", (passed("c", "a"),))))
+    written = [
+        {value.name for node in fused_graph(graph).blocks[0].nodes for value in node.writes}
+        for graph in (alone, read, alone)
+    ]
+    assert written == [{"b"}, {"a", "b"}, {"b"}]
+
+
+def test_the_same_nodes_fuse_by_the_mode() -> None:
+    nodes = (library("product", tensor("x")), loop("relu", tensor("product")))
+    product = replace(nodes[0], op=Op.make("gemm", m=64, n=64, k=64))
+    counts = [len(fused(product, nodes[1], epilogues=mode)) for mode in (False, True, False)]
+    assert counts == [2, 1, 2]

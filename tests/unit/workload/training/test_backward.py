@@ -229,3 +229,23 @@ def test_backward_moves_at_least_what_the_weights_are(batch: int, length: int) -
         for name, size in node.op.dims:
             assert isinstance(size, int), (node.name, name)
             assert size >= (0 if name in {"residual", "read_bytes", "operations"} else 1)
+
+
+def test_the_same_block_has_the_gradients_that_the_pass_asks_for() -> None:
+    nodes = (
+        Node("up", Op.make("gemm", m=512, n=4096, k=1024)),
+        Node("act", passes("gelu"), ("up",)),
+    )
+    graph = Graph("one layer", (Block("layer", nodes, layers=(0,)),))
+    names = {
+        recompute: [
+            node.name for _, node in backward_graph(graph, Training(recompute=recompute)).nodes()
+        ]
+        for recompute in ("none", "full", "none")
+    }
+    assert "up_again" in names["full"]
+    assert "up_again" not in names["none"]
+    head = Graph("head", (Block("head", nodes),))
+    assert "up_again" not in [
+        node.name for _, node in backward_graph(head, Training(recompute="full")).nodes()
+    ]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, final
 
 import msgspec
+from msgspec import Struct
 
 from silicast.composition.memory.memory_advice import (
     largest_batch,
@@ -234,8 +234,7 @@ class InferenceAnswerer(Answerer):
 
 
 @final
-@dataclass(frozen=True)
-class _ResolvedBatch:
+class _ResolvedBatch(Struct, frozen=True):
     """A scenario, what runs it, and what must be known of that."""
 
     scenario: Scenario
