@@ -531,14 +531,12 @@ def activity(
     known, others = c.get(name, 1.0), f":{variant.kernel}:{_formats(variant)}"
     if library in c or not measured:
         return known * c.get(library, 1.0) * c.get(kernel, 1.0)
-    measured = [
-        c[each.removesuffix(others)] * factor
+    logs = [
+        math.log(c[each.removesuffix(others)] * factor)
         for each, factor in sorted(c.items())
         if each.startswith(f"{name}:") and each.endswith(others)
     ]
-    if not measured:
-        return known
-    return known * math.exp(math.fsum(map(math.log, measured)) / len(measured))
+    return known * math.exp(math.fsum(logs) / len(logs)) if logs else known
 
 
 def _formats(variant: Variant) -> str:
