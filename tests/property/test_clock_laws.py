@@ -145,7 +145,7 @@ def steps_of_cores(draw: st.DrawFn) -> Step:
     cores = max(round(device.cores * draw(st.floats(0.4, 2.5))), 1)
     other = replace(with_cores(device, cores), base=device.name, name="changed")
     op, state = draw(ops(sixteen_bit(device))), draw(st.sampled_from(STATES))
-    less, more = sorted((device, other), key=lambda each: each.cores)
+    less, more = sorted((device, other), key=lambda board_: board_.cores)
     return Step(op, less.in_state(state), more.in_state(state))
 
 
@@ -205,7 +205,7 @@ def test_kernels_that_split_work_by_cores_leave_some_idle(
     factors = (0.5, 0.7, 0.9, 1.0, 1.2, 1.5, 2.0)
     counts = [round(device.cores * factor) for factor in factors]
     changed_boards = [replace(with_cores(device, count), base=device.name) for count in counts]
-    times = [time_of(op, each).estimate_s for each in changed_boards]
+    times = [time_of(op, changed_board).estimate_s for changed_board in changed_boards]
     built = times[factors.index(1.0)]
     assert min(times[:3]) >= built >= max(times[4:])
     assert time_of(op, device).estimate_s == built

@@ -504,9 +504,9 @@ def of_operations(device: Device, family: str, variant: Variant) -> float:
         return 1.0
     clocked = limited_board(device, variant.dtype, device.clocks.boost_hz)
     busy = NOMINAL["tensor"]
-    known_w = energy.static_w + energy.activity * energy.core_w
+    cores_only_w = energy.static_w + energy.activity * energy.core_w
     operation_w = busy * energy.activity * energy.operation_j * device.peak_per_s(pipe, compute)
-    return max((clocked.idle_w + busy * clocked.matrix_w - known_w) / operation_w, 1.0)
+    return max((clocked.idle_w + busy * clocked.matrix_w - cores_only_w) / operation_w, 1.0)
 
 
 def activity_names(family: str, variant: Variant) -> tuple[str, str, str]:
@@ -528,15 +528,15 @@ def activity(
             counts as the mean of the same kernel of libraries that have some.
     """
     name, library, kernel = activity_names(family, variant)
-    known, others = c.get(name, 1.0), f":{variant.kernel}:{_formats(variant)}"
+    of_family, suffix = c.get(name, 1.0), f":{variant.kernel}:{_formats(variant)}"
     if library in c or not measured:
-        return known * c.get(library, 1.0) * c.get(kernel, 1.0)
+        return of_family * c.get(library, 1.0) * c.get(kernel, 1.0)
     logs = [
-        math.log(c[each.removesuffix(others)] * factor)
-        for each, factor in sorted(c.items())
-        if each.startswith(f"{name}:") and each.endswith(others)
+        math.log(c[constant.removesuffix(suffix)] * factor)
+        for constant, factor in sorted(c.items())
+        if constant.startswith(f"{name}:") and constant.endswith(suffix)
     ]
-    return known * math.exp(math.fsum(logs) / len(logs)) if logs else known
+    return of_family * math.exp(math.fsum(logs) / len(logs)) if logs else of_family
 
 
 def _formats(variant: Variant) -> str:
