@@ -1,4 +1,4 @@
-"""What a board is given more of makes nothing slower: clock, power limit, memory bandwidth."""
+"""What a board is given more of makes nothing slower: clock, power limit, bandwidth, cores."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import silicast
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_from, device_index
 from silicast.hardware.device import Device, PowerState
+from silicast.kernels.physics.core_steps import with_cores
 from silicast.kernels.physics.energy import applies_to, dynamic_w, most_w, waiting_w
 from silicast.kernels.physics.held_clock import growth_at
 from silicast.kernels.physics.power import MIN_CLOCK_SHARE, board, drawn, top_hz
@@ -137,6 +138,17 @@ def steps(draw: st.DrawFn) -> Step | None:
     return Step(op, *pair)
 
 
+@st.composite
+def steps_of_cores(draw: st.DrawFn) -> Step:
+    """A board of the catalog, and the same with more or fewer cores and the limit of that board."""
+    device = boards()[draw(st.sampled_from(sorted(boards())))]
+    cores = max(round(device.cores * draw(st.floats(0.4, 2.5))), 1)
+    other = replace(with_cores(device, cores), base=device.name, name="changed")
+    op, state = draw(ops(sixteen_bit(device))), draw(st.sampled_from(STATES))
+    less, more = sorted((device, other), key=lambda board_: board_.cores)
+    return Step(op, less.in_state(state), more.in_state(state))
+
+
 def is_not_slower(step: Step | None) -> None:
     if step is None:
         return
@@ -155,6 +167,48 @@ def test_more_of_anything_never_makes_a_kernel_slower(step: Step | None) -> None
 @given(steps())
 def test_more_of_anything_never_makes_a_kernel_slower_in_full(step: Step | None) -> None:
     is_not_slower(step)
+
+
+@FEW
+@given(steps_of_cores())
+def test_more_cores_never_make_a_kernel_slower(step: Step) -> None:
+    is_not_slower(step)
+
+
+@pytest.mark.full
+@FULL
+@given(steps_of_cores())
+def test_more_cores_never_make_a_kernel_slower_in_full(step: Step) -> None:
+    is_not_slower(step)
+
+
+@pytest.mark.parametrize(
+    ("name", "family", "variant", "sizes"),
+    [
+        ("RTX 3080 Ti", "gemm", Variant("int8", library="torch"), {"m": 12, "n": 1920, "k": 2112}),
+        ("RTX 4070 SUPER", "gemm", Variant("int8"), {"m": 6, "n": 7936, "k": 3648}),
+        (
+            "GB200", "mla_decode", Variant("bf16"),
+            {
+                "batch": 85, "kv_len": 1547, "q_len": 1, "num_heads": 16, "kv_lora_rank": 512,
+                "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128,
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_kernels_that_split_work_by_cores_leave_some_idle(
+    name: str, family: str, variant: Variant, sizes: dict[str, int]
+) -> None:
+    """Each took up to 8 % longer on more cores, since more parts are then put together."""
+    device = boards()[device_index().canonical(name)]
+    op = Op.make(family, variant, **sizes, **({"batch": 1} if family == "gemm" else {}))
+    factors = (0.5, 0.7, 0.9, 1.0, 1.2, 1.5, 2.0)
+    counts = [round(device.cores * factor) for factor in factors]
+    changed_boards = [replace(with_cores(device, count), base=device.name) for count in counts]
+    times = [time_of(op, changed_board).estimate_s for changed_board in changed_boards]
+    built = times[factors.index(1.0)]
+    assert min(times[:3]) >= built >= max(times[4:])
+    assert time_of(op, device).estimate_s == built
 
 
 @FEW

@@ -25,6 +25,7 @@ from silicast.kernels.in_blocks import cuts, in_blocks, joined, on_arrays, one_r
 from silicast.kernels.limits import Also, also_bound_by, bound_by
 from silicast.kernels.physics import power
 from silicast.kernels.physics.constants import has_physics, is_measured
+from silicast.kernels.physics.core_steps import held_between
 from silicast.kernels.physics.formats import with_format
 from silicast.kernels.physics.held_clock import Slowing, held_share
 from silicast.kernels.physics.measured_range import (
@@ -293,14 +294,15 @@ class Implementation(ABC):
         shared = shared_of(self, batch.variant, device)
         analysis = self._analysed(batch, shared.device)
         usual_s = shared.usual_s(batch.variant, analysis)
+
+        def at(rows: OpBatch, changed: Device) -> F64:
+            there = self._analysed(rows, changed)
+            return xp.maximum(shared.usual_s(rows.variant, there), there.bound_s)
+
         time_s, share = xp.maximum(usual_s, analysis.bound_s), None
+        time_s = held_between(time_s, shared.device, lambda changed: at(batch, changed))
         if power.limits(device):
             clock_hz = self.clock_hz(device)
-
-            def at(rows: OpBatch, slow: Device) -> F64:
-                there = self._analysed(rows, slow)
-                return xp.maximum(shared.usual_s(rows.variant, there), there.bound_s)
-
             slowing = Slowing(batch, shared.device, time_s, at, clock_hz)
             built = self.clock_hz(power.silicon(device)) / clock_hz
             share = held_share(analysis, batch, device, time_s, slowing, built)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
@@ -26,6 +26,7 @@ from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.physics.formats import computes_in
+from silicast.kernels.physics.power import board as limited_board
 from silicast.kernels.physics.power import energy_growth, rated_hz, silicon, voltage_hz
 from silicast.kernels.row_devices import RowDevices
 from silicast.workload.graphs.op import OpBatch, Variant
@@ -168,6 +169,8 @@ def _above_static_j(
     times: KernelTimes, batch: OpBatch, energy: Energies, device: Device, cache_per_s: float
 ) -> F64:
     seconds, work = times.estimate_s, actions(times.analysis, batch.variant, device)
+    more = of_operations(silicon(device), batch.family, batch.variant)
+    energy = replace(energy, operation_j=energy.operation_j * more)
     free_w = _free_power(energy, work, seconds, device, cache_per_s)
     above_static_j: F64 = free_w * seconds - energy.static_w * seconds
     return above_static_j
@@ -423,7 +426,7 @@ def energies_from(
         main_byte_j=dram_byte_j(device, c),
         chip_byte_j=c["l2_byte_j"] * growth,
         special_j=c["special_j"] * growth,
-        activity=activity(family, variant, c),
+        activity=activity(family, variant, c, measured=measured),
         log_sd=log_sd,
         measured=measured,
     )
@@ -481,19 +484,62 @@ def _scale(device: Device, c: Mapping[str, float]) -> float:
     return math.sqrt(max(room, 0.1 * board.cap_w) / (board.core_w + board.products_w))
 
 
+@lru_cache(maxsize=1024)
+def of_operations(device: Device, family: str, variant: Variant) -> float:
+    """What an operation takes among the kernels of a whole model, over what rows of kernels show.
+
+    Rows of large products are at the board's limit, and what these would draw above it is in none;
+    the law of the clock has it, from how far boards slow under them. So an operation takes what
+    makes large products draw by this law, cores and static power included, what they draw by that.
+    Where no power was measured, all energies of the cores are scaled to the limit already.
+
+    Args:
+        device: at the clock that it was built for.
+    """
+    pipe, compute = _matrix(device, variant)
+    if pipe != "tensor" or not applies_to(device):
+        return 1.0
+    energy = energies(device, family, variant)
+    if not energy.measured:
+        return 1.0
+    clocked = limited_board(device, variant.dtype, device.clocks.boost_hz)
+    busy = NOMINAL["tensor"]
+    cores_only_w = energy.static_w + energy.activity * energy.core_w
+    operation_w = busy * energy.activity * energy.operation_j * device.peak_per_s(pipe, compute)
+    return max((clocked.idle_w + busy * clocked.matrix_w - cores_only_w) / operation_w, 1.0)
+
+
 def activity_names(family: str, variant: Variant) -> tuple[str, str, str]:
     """Constants whose product is the activity: of the family, its library, the very kernel."""
     name = (
         f"activity.{family}" if variant.flag("causal", default=True) else f"activity.{family}.full"
     )
     library = f"{name}:{variant.library}"
-    formats = f"{variant.dtype}/{variant.kv_dtype}" if variant.kv_dtype else variant.dtype
-    return name, library, f"{library}:{variant.kernel}:{formats}"
+    return name, library, f"{library}:{variant.kernel}:{_formats(variant)}"
 
 
-def activity(family: str, variant: Variant, c: Mapping[str, float]) -> float:
-    """Factor of the kernel; what was not measured of it counts as the average does."""
-    activity = 1.0
-    for name in activity_names(family, variant):
-        activity *= c.get(name, 1.0)
-    return activity
+def activity(
+    family: str, variant: Variant, c: Mapping[str, float], *, measured: bool = False
+) -> float:
+    """Factor of the kernel; what was not measured of it counts as the average does.
+
+    Args:
+        measured: power of the architecture's own kernels was: a kernel of a library without rows
+            counts as the mean of the same kernel of libraries that have some.
+    """
+    name, library, kernel = activity_names(family, variant)
+    of_family, suffix = c.get(name, 1.0), f":{variant.kernel}:{_formats(variant)}"
+    if library in c or not measured:
+        return of_family * c.get(library, 1.0) * c.get(kernel, 1.0)
+    logs = [
+        math.log(c[constant.removesuffix(suffix)] * factor)
+        for constant, factor in sorted(c.items())
+        if constant.startswith(f"{name}:") and constant.endswith(suffix)
+    ]
+    return of_family * math.exp(math.fsum(logs) / len(logs)) if logs else of_family
+
+
+def _formats(variant: Variant) -> str:
+    """Of operands and cache, as rows have them: fp16 and bf16 kernels are the same."""
+    dtypes = [x.replace("fp16", "bf16") for x in (variant.dtype, variant.kv_dtype) if x]
+    return "/".join(dtypes)

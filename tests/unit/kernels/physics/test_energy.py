@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -15,13 +16,18 @@ from silicast.kernels.check import draw_batch
 from silicast.kernels.implementation import KernelTimes
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.physics.energy import (
+    NOMINAL,
     KernelEnergy,
+    above_static_j,
     activity,
     activity_names,
     applies_to,
+    dynamic_w,
     energies,
     kernel_energy,
+    of_operations,
 )
+from silicast.kernels.physics.power import board
 from silicast.kernels.registry import families, implementation_for
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
@@ -142,6 +148,58 @@ def test_kernels_that_were_not_measured_count_as_their_family() -> None:
     assert all(name in c for name in names)
     assert activity("moe", Variant("bf16", library="other"), c) == c["activity.moe"]
     assert activity("unheard_of", Variant(), c) == 1.0
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_libraries_that_were_not_measured_count_as_the_mean_of_those_that_were(dtype: str) -> None:
+    c = KNOWN.default
+    other = Variant(dtype, library="other")
+    measured = [
+        activity("gemm", Variant("bf16", library=library), c) for library in ("trtllm", "vllm")
+    ]
+    assert activity("gemm", other, c) == c["activity.gemm"]
+    mean = activity("gemm", other, c, measured=True)
+    assert mean == pytest.approx(math.sqrt(math.prod(measured)))
+    assert (
+        activity("moe", Variant("bf16", kernel="of_no_row"), c, measured=True) == c["activity.moe"]
+    )
+
+
+@pytest.mark.parametrize("name", ["H100", "H200", "B200"])
+@pytest.mark.parametrize("family", ["gemm", "moe"])
+def test_large_products_of_models_draw_what_the_law_of_the_clock_says(
+    name: str, family: str
+) -> None:
+    """Rows show no more than that they reach the limit; both laws leave it aside here."""
+    device, variant = find_device(name), Variant("bf16")
+    current, clocked = (
+        energies(device, family, variant),
+        board(device, "bf16", device.clocks.boost_hz),
+    )
+    busy, rate = NOMINAL["tensor"], device.peak_per_s("tensor", "bf16")
+    operation_j = current.operation_j * of_operations(device, family, variant)
+    watts = current.activity * (current.core_w + busy * rate * operation_j)
+    assert current.static_w + watts == pytest.approx(clocked.idle_w + busy * clocked.matrix_w)
+    assert operation_j > current.operation_j
+
+
+def test_operations_take_no_more_in_models_where_no_power_was_measured() -> None:
+    assert of_operations(find_device("A100"), "gemm", Variant("bf16")) == 1.0
+
+
+def test_a_product_takes_more_in_a_model_than_its_rows_say() -> None:
+    """Beyond what the board draws while it waits: by what an operation takes more, and no more."""
+    times, _ = product(4096)
+    batch = OpBatch.from_ops(
+        [Op.make("gemm", Variant("bf16", library="vllm"), m=4096, n=8192, k=8192)]
+    )
+    joules = above_static_j(times, batch, H200)
+    current = energies(H200, "gemm", batch.variant)
+    more = of_operations(H200, "gemm", batch.variant) - 1.0
+    plain_j = dynamic_w(times.analysis, batch, H200, times.estimate_s) * times.estimate_s
+    operations_j = current.activity * current.operation_j * 2.0 * 4096 * 8192 * 8192
+    assert joules is not None
+    assert joules == pytest.approx(plain_j + more * operations_j, rel=1e-3)
 
 
 def test_transfer_constants_leave_their_architecture_out() -> None:
