@@ -126,8 +126,8 @@ class TreeTables:
         self._leaf = listed(np.concatenate(leaves), np.int16)
         self._bins = np.zeros(self._all * BLOCK, dtype=np.uint8)
         self._numbers = np.zeros(BLOCK, dtype=np.uint8)
-        self._some = np.zeros(self._all * BLOCK, dtype=np.uint8)
-        self._total, self._sums, self._region, self._rows, self._outside, self._known = (
+        self._gathered = np.zeros(self._all * BLOCK, dtype=np.uint8)
+        self._total, self._sums, self._region, self._rows, self._outside, self._measured = (
             np.zeros(BLOCK + 1, dtype=np.int32) for _ in range(6)
         )
 
@@ -143,10 +143,10 @@ class TreeTables:
             block: how many rows there are.
         """
         self._place_all(whole, operands, first, block)
-        beyond, known, total = self._outside, self._known, self._total
+        beyond, measured, total = self._outside, self._measured, self._total
         for row in range(block):
             real[target + row] = beyond[row]
-            real[target + block + row] = known[row]
+            real[target + block + row] = measured[row]
         self._sum(0, self._bins, total, block, block)
         if self._regions:
             self._add_own(block)
@@ -165,10 +165,10 @@ class TreeTables:
 
     def _place_all(self, whole: Any, operands: Any, first: int, block: int) -> None:
         """Bins of all features, and how far rows are outside the range of one."""
-        bins, bin_of, beyond, known = self._bins, self._bin_of, self._outside, self._known
+        bins, bin_of, beyond, measured = self._bins, self._bin_of, self._outside, self._measured
         for row in range(block):
             beyond[row] = self._beyond
-            known[row] = 1
+            measured[row] = 1
         for feature in range(self._all):
             mark = self._mark[feature]
             for row in range(block):
@@ -185,7 +185,7 @@ class TreeTables:
                 outside = code - high if code - high > low - code else low - code
                 if left_over:
                     if outside > 0:
-                        known[row] = 0
+                        measured[row] = 0
                 elif outside > beyond[row]:
                     beyond[row] = outside
 
@@ -203,7 +203,7 @@ class TreeTables:
         if block == 1:
             self._total[0] += self._sum_of(3 + region[0])
             return
-        some, rows, total, sums = self._some, self._rows, self._total, self._sums
+        gathered, rows, total, sums = self._gathered, self._rows, self._total, self._sums
         for number in range(self._regions):
             count = 0
             for row in range(block):
@@ -212,9 +212,9 @@ class TreeTables:
             if count:
                 for feature in range(self._all):
                     for at in range(count):
-                        some[feature * block + at] = bins[feature * block + rows[at]]
+                        gathered[feature * block + at] = bins[feature * block + rows[at]]
                 # whole registers of bytes; what stands behind the last row is not read
-                self._sum(3 + number, some, sums, block, (count + 31) // 32 * 32)
+                self._sum(3 + number, gathered, sums, block, (count + 31) // 32 * 32)
                 for at in range(count):
                     total[rows[at]] += sums[at]
 
@@ -300,7 +300,7 @@ class Tape:
         """How many there are of a row."""
         return self._given
 
-    def one(self, values: Sequence[float]) -> list[float]:
+    def single(self, values: Sequence[float]) -> list[float]:
         """The results of one row of inputs."""
         for at in range(self._taken):
             if self._kinds[at]:

@@ -8,7 +8,7 @@ the ordinary way.
 >>> graph = FormulaGraph()
 >>> rows = graph.input(whole=True)
 >>> tape, kinds = graph.tape([rows * 2.5 + 1.0])
->>> tape.one([4])
+>>> tape.single([4])
 [11.0]
 """
 
@@ -58,7 +58,7 @@ class FormulaGraph:
     def trees(self, tables: TreeTables, features: Sequence[Any]) -> list[Symbol]:
         """Results of trees, see :data:`~silicast.core.tape.SUMS`."""
         self.tables.append(tables)
-        columns = [self.as_float(self.node_of(each)) for each in features]
+        columns = [self.as_float(self.node_of(value)) for value in features]
         if any(self.widths[node] > 1 for node in columns):
             raise UntraceableError("a feature of candidates")
         node = self.add(FLOAT, SUMS, "trees", len(self.tables) - 1, *columns)
@@ -96,13 +96,13 @@ class FormulaGraph:
     def add(self, kind: str, width: int, *node: Any) -> Node:
         """A node, as it stands."""
         key = (kind, *node)
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = len(self.nodes)
+        node_number = self._known.get(key)
+        if node_number is None:
+            node_number = self._known[key] = len(self.nodes)
             self.nodes.append(node)
             self.kinds.append(kind)
             self.widths.append(width)
-        return known
+        return node_number
 
     def as_float(self, node: Node) -> Node:
         """A node as numbers with a point."""
@@ -183,15 +183,15 @@ class FormulaGraph:
         """
         width = max(self.widths[node] for node in nodes)
         if len(nodes) == 2:
-            one, other = nodes
-            if name in ("max", "min") and one == other:
-                return one
-            first, second = self.number_of(one), self.number_of(other)
+            left, right = nodes
+            if name in ("max", "min") and left == right:
+                return left
+            first, second = self.number_of(left), self.number_of(right)
             nothing = {"mul": 1.0, "div": 1.0, "add": 0.0, "sub": 0.0}.get(name)
-            if second is not None and second == nothing and self.widths[one] == width:
-                return one
-            if name in ("mul", "add") and first == nothing and self.widths[other] == width:
-                return other
+            if second is not None and second == nothing and self.widths[left] == width:
+                return left
+            if name in ("mul", "add") and first == nothing and self.widths[right] == width:
+                return right
             if not name.startswith("int_") and (fixed := _with_constant(name, first, second)):
                 code, at, value = fixed
                 return self.add(kind, width, code, nodes[at], self.constant(value, FLOAT))
@@ -200,21 +200,21 @@ class FormulaGraph:
     def _opposite(self, node: Node) -> Node:
         return self._put(TRUTH, "sub", self.constant(1.0, FLOAT), node)
 
-    def _where(self, condition: Node, one: Node, other: Node) -> Node:
-        if one == other and self.widths[one] >= self.widths[condition]:
-            return one
-        kinds = {self.kinds[one], self.kinds[other]}
+    def _where(self, condition: Node, left: Node, right: Node) -> Node:
+        if left == right and self.widths[left] >= self.widths[condition]:
+            return left
+        kinds = {self.kinds[left], self.kinds[right]}
         if len(kinds) > 1:
-            one, other, kinds = self.as_float(one), self.as_float(other), {FLOAT}
+            left, right, kinds = self.as_float(left), self.as_float(right), {FLOAT}
         if self.kinds[condition] == WHOLE:
             condition = self.apply("ne", condition, self.constant(0, WHOLE))
-        return self._put(kinds.pop(), "where", condition, one, other)
+        return self._put(kinds.pop(), "where", condition, left, right)
 
     def tape(self, outputs: Sequence[Symbol]) -> tuple[Tape, list[str]]:
         """The operations that some results need, in their order, and the kinds of the results."""
-        nodes = [each.node for each in outputs]
+        nodes = [value.node for value in outputs]
         if any(self.widths[node] > 1 or self.kinds[node] == TRUTH for node in nodes):
-            raise UntraceableError("a result for each candidate, or a truth")
+            raise UntraceableError("a outcome for value candidate, or a truth")
         return _TapeWriter(self).tape(nodes), [self.kinds[node] for node in nodes]
 
 
@@ -329,7 +329,7 @@ class _TapeWriter:
         if name == "trees":
             table, *features = operands
             first = len(self._operands)
-            self._operands.extend([self._placed(each) for each in features])
+            self._operands.extend([self._placed(value) for value in features])
             used = [first, table]
         elif _has_constant(name):
             value = graph.number_of(operands[1])
@@ -340,7 +340,7 @@ class _TapeWriter:
         elif name == "argmin":
             used = [self._placed(operands[0]), graph.widths[operands[0]]]
         else:
-            used = [self._placed(each) for each in operands]
+            used = [self._placed(value) for value in operands]
         filled = (*used, 0, 0, 0)
         self._steps.append((CODES[name], width, self._place(node), *filled[:3]))
 
@@ -393,7 +393,8 @@ class Symbol:
         """The result of an operation, candidate by candidate."""
         node = self.graph.apply(name, *map(self.graph.node_of, operands))
         column = any(
-            len(each.shape if isinstance(each, Symbol) else np.shape(each)) > 1 for each in operands
+            len(value.shape if isinstance(value, Symbol) else np.shape(value)) > 1
+            for value in operands
         )
         return Symbol(self.graph, node, column=column)
 
@@ -419,19 +420,19 @@ class Symbol:
         changes = np.flatnonzero(np.diff(table)).tolist()
         if len(changes) > _STEPS:
             raise UntraceableError("a table of many steps")
-        result = Symbol(self.graph, self.graph.node_of(table[0]))
+        outcome = Symbol(self.graph, self.graph.node_of(table[0]))
         for position in changes:
-            result = self.apply(
-                "where", self.apply("gt", self, position), table[position + 1], result
+            outcome = self.apply(
+                "where", self.apply("gt", self, position), table[position + 1], outcome
             )
-        return result
+        return outcome
 
     def _reduced(self, name: str) -> Symbol:
         parts = list(self)
-        result = parts[0]
-        for each in parts[1:]:
-            result = self.apply(name, result, each)
-        return result
+        outcome = parts[0]
+        for value in parts[1:]:
+            outcome = self.apply(name, outcome, value)
+        return outcome
 
     def min(self, axis: Any = None) -> Symbol:  # noqa: ARG002 - as of an array
         """The least of the candidates."""
@@ -492,13 +493,13 @@ class Symbol:
     def __array_ufunc__(self, ufunc: Any, method: str, *operands: Any, out: Any = None) -> Symbol:
         if method != "__call__" or ufunc.__name__ not in _UFUNCS:
             raise UntraceableError(f"{ufunc.__name__} {method}")
-        result = self.apply(_UFUNCS[ufunc.__name__], *operands)
+        outcome = self.apply(_UFUNCS[ufunc.__name__], *operands)
         if out is None:
-            return result
+            return outcome
         (changed,) = out
-        if not isinstance(changed, Symbol) or changed.size != result.size:
+        if not isinstance(changed, Symbol) or changed.size != outcome.size:
             raise UntraceableError("an array is changed")
-        changed.node = result.node
+        changed.node = outcome.node
         return changed
 
     def __array_function__(self, function: Any, types: Any, operands: Any, named: Any) -> Any:

@@ -28,7 +28,7 @@ class UntraceableError(TypeError):
 
 def of_symbols(name: str, *operands: Any) -> Any:
     """An operation of the symbols among some numbers."""
-    symbol = next(each for each in operands if hasattr(each, "graph"))
+    symbol = next(x for x in operands if hasattr(x, "graph"))
     return symbol.apply(name, *operands)
 
 

@@ -123,7 +123,7 @@ class CandidateLabels(Struct, frozen=True):
     index: F64
 
     def __call__(self) -> Sequence[str]:
-        return [self.labels[int(each)] for each in xp.tolist(self.index)]
+        return [self.labels[int(position)] for position in xp.tolist(self.index)]
 
 
 @final
@@ -345,8 +345,8 @@ class Implementation(ABC):
 
         def at(rows: OpBatch, slow: Device) -> F64:
             formula = partial(self._slow_s, shared, slow)
-            known: F64 | None = taped.run((self, rows.variant, slow, device), formula, rows)
-            return formula(rows) if known is None else known
+            slow_s: F64 | None = taped.run((self, rows.variant, slow, device), formula, rows)
+            return formula(rows) if slow_s is None else slow_s
 
         slowing = Slowing(batch, shared.device, free.time_s, at, clock_hz)
         built = self.clock_hz(power.silicon(device)) / clock_hz

@@ -124,9 +124,9 @@ class TapedRecord:
         sizes = {name: graph.input(whole=True) for name in batch.dims}
         more = [graph.input(whole=False) for _ in range(further)]
         symbols: Any = sizes
-        result = formula(OpBatch(batch.family, batch.variant, symbols, numbers=True), *more)
+        traced = formula(OpBatch(batch.family, batch.variant, symbols, numbers=True), *more)
         outputs: list[Symbol] = []
-        build = _builder(result, outputs)
+        build = _builder(traced, outputs)
         tape, kinds = graph.tape(outputs)
         return TapedRecord(tape, kinds, build)
 
@@ -143,7 +143,7 @@ class TapedRecord:
 
         if batch.numbers:
             sizes: Any = batch.dims.values()
-            results = self._tape.one([*sizes, *further])
+            results = self._tape.single([*sizes, *further])
             for at in self._whole:
                 results[at] = np.float64(results[at]).view(np.int64).item()
             return self._build(results, None, evaluated)
@@ -158,7 +158,7 @@ class TapedRecord:
             kinds = [np.int64] * len(batch.dims) + [np.float64] * len(further)
             lists = [row.view(kind).tolist() for row, kind in zip(values, kinds, strict=True)]
             for at, row in enumerate(zip(*lists, strict=True)):
-                table[:, at] = self._tape.one(row)
+                table[:, at] = self._tape.single(row)
         else:
             self._tape.rows(values, table, count)
         columns: list[Any] = list(table)
@@ -187,10 +187,10 @@ def _builder(value: Any, outputs: list[Any], *path: str) -> Callable[[Any, int |
     if isinstance(value, float) and not ALIKE.intersection(path):
         return lambda _results, count, _requests: value if count is None else np.full(count, value)
     if isinstance(value, Mapping):
-        parts = {key: _builder(each, outputs, *path, key) for key, each in value.items()}
-        return lambda *given: {key: part(*given) for key, part in parts.items()}
+        parts = {key: _builder(item, outputs, *path, key) for key, item in value.items()}
+        return lambda *values: {key: part(*values) for key, part in parts.items()}
     if names := field_names(value):
         kind = type(value)
-        fields = [_builder(getattr(value, each), outputs, *path, each) for each in names]
-        return lambda *given: kind(*[part(*given) for part in fields])
+        fields = [_builder(getattr(value, field), outputs, *path, field) for field in names]
+        return lambda *values: kind(*[part(*values) for part in fields])
     return lambda *_given: value

@@ -286,12 +286,12 @@ class Correction:
         ceiling = self.ceiling if ceilings else None
         if kernels.batch.symbols:
             values: Any = self.columns.values(kernels)
-            graph = next(each.graph for each in values if hasattr(each, "graph"))
+            graph = next(x.graph for x in values if hasattr(x, "graph"))
             sums = graph.trees(self.tables, values)
-            beyond, known, *logs = sums[:2] + [each * LEAF_SCALE for each in sums[2:]]
+            beyond, whole, *logs = sums[:2] + [x * LEAF_SCALE for x in sums[2:]]
             weight = xp.maximum(1.0 - beyond * _PER_STEP, 0.0)
-            return weight, known, logs[0], logs[1], logs[2] if ceiling else None
-        bins, weight, known = self._placed(kernels)
+            return weight, whole, logs[0], logs[1], logs[2] if ceiling else None
+        bins, weight, measured = self._placed(kernels)
         log_factor, log_apart = self.sums.of_bins(bins)
         log_ceiling: Any = None
         if ceiling is not None:
@@ -300,7 +300,7 @@ class Correction:
         if kernels.batch.numbers:
             log_factor, log_apart = log_factor.item(), log_apart.item()
             log_ceiling = None if log_ceiling is None else log_ceiling.item()
-        return weight, known, log_factor, log_apart, log_ceiling
+        return weight, measured, log_factor, log_apart, log_ceiling
 
     @cached_property
     def tables(self) -> TreeTables:

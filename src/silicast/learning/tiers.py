@@ -118,11 +118,11 @@ def _shipped_times(
     Args:
         held: see :meth:`Implementation.estimates`; nothing, or a share and how many times as long.
     """
-    known = (held[0], held[1]) if held else None
+    clocks = (held[0], held[1]) if held else None
     if evidence.learned:
-        times = learned_times(model, batch, device, known, ceilings=evidence.ceilings)
+        times = learned_times(model, batch, device, clocks, ceilings=evidence.ceilings)
     else:
-        times = model.estimates(batch, device, known).times()
+        times = model.estimates(batch, device, clocks).times()
     return _with_cache(times, batch, device)
 
 

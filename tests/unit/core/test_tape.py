@@ -74,7 +74,7 @@ def test_a_tape_has_the_bits_of_its_formula(name: str) -> None:
         assert np.array_equal(run(written, kind, given), formula(*given)), rows
     a, b, x = columns(1)
     row = [a.item(), b.item(), x.item()]
-    (one,) = written.one(row)
+    (one,) = written.single(row)
     expected = np.asarray(formula(*row))
     assert np.asarray(one).view(np.int64) == expected.astype(
         np.int64 if kind == "whole" else np.float64
@@ -96,7 +96,7 @@ def test_candidates_are_columns() -> None:
     written, (kind,) = graph.tape([best(graph.input(whole=False))])
     x = np.linspace(0.01, 9.0, BLOCK + 3)
     assert np.array_equal(run(written, kind, (x,)), best(x))
-    assert [written.one([value])[0] for value in x[:9].tolist()] == best(x[:9]).tolist()
+    assert [written.single([value])[0] for value in x[:9].tolist()] == best(x[:9]).tolist()
 
 
 def test_a_decision_cannot_be_traced() -> None:
@@ -116,7 +116,7 @@ def test_every_operation_is_tested() -> None:
         graphs.append(graph)
     graph = FormulaGraph()
     best(graph.input(whole=False))
-    names = {node[0] for each in (*graphs, graph) for node in each.nodes}
+    names = {node[0] for x in (*graphs, graph) for node in x.nodes}
     assert set(OPERATIONS) - names == {"trees"}  # of kernels' corrections, tests of their times
 
 

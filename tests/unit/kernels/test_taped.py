@@ -71,7 +71,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def answered_by_tapes() -> bool:
     known = list(taped._settings.values())
-    return bool(known) and all(each._record is not None for each in known)
+    return bool(known) and all(item._record is not None for item in known)
 
 
 def ordinary(
@@ -87,11 +87,11 @@ def different(one: Any, other: Any, name: str = "") -> list[str]:
     if names := field_names(one):
         if name == "choice":
             return [] if one() == other() else [name]
-        parts = [(getattr(one, each), getattr(other, each), each) for each in names]
+        parts = [(getattr(one, item), getattr(other, item), item) for item in names]
     elif hasattr(one, "items"):
         if set(one) != set(other):
             return [name]
-        parts = [(one[each], other[each], f"{name}:{each}") for each in one]
+        parts = [(one[item], other[item], f"{name}:{item}") for item in one]
     elif isinstance(one, (float, int, np.ndarray)):
         return [] if np.array_equal(np.asarray(one), np.asarray(other), equal_nan=True) else [name]
     elif callable(one):

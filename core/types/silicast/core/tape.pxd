@@ -11,12 +11,12 @@ cdef extern from "math.h" nogil:
 cdef class TreeTables:
     cdef int _computed, _all, _beyond, _splits, _regions
     cdef int[::1] _position, _range, _whole, _split, _shape, _queries, _total, _sums, _region, _rows
-    cdef int[::1] _outside, _known
-    cdef unsigned char[::1] _bin_of, _mark, _who, _bound, _bins, _some, _numbers
+    cdef int[::1] _outside, _measured
+    cdef unsigned char[::1] _bin_of, _mark, _who, _bound, _bins, _gathered, _numbers
     cdef short[::1] _leaf
 
     @cython.locals(
-        row=Py_ssize_t, feature=Py_ssize_t, beyond="int[::1]", known="int[::1]", total="int[::1]"
+        row=Py_ssize_t, feature=Py_ssize_t, beyond="int[::1]", measured="int[::1]", total="int[::1]"
     )
     cdef void run(
         self, double[::1] real, long long[::1] whole, int[::1] operands, Py_ssize_t first,
@@ -25,7 +25,7 @@ cdef class TreeTables:
 
     @cython.locals(
         bins="unsigned char[::1]", bin_of="unsigned char[::1]", beyond="int[::1]",
-        known="int[::1]", row=Py_ssize_t, feature=Py_ssize_t, source=Py_ssize_t,
+        measured="int[::1]", row=Py_ssize_t, feature=Py_ssize_t, source=Py_ssize_t,
         position=Py_ssize_t, table=Py_ssize_t, left_over=int, low=int, high=int, code=int,
         outside=int, mark="unsigned char"
     )
@@ -35,7 +35,7 @@ cdef class TreeTables:
 
     @cython.locals(
         bins="unsigned char[::1]", region="int[::1]", row=Py_ssize_t, split=Py_ssize_t, parent=int,
-        feature=Py_ssize_t, bound=int, some="unsigned char[::1]", rows="int[::1]", total="int[::1]",
+        feature=Py_ssize_t, bound=int, gathered="unsigned char[::1]", rows="int[::1]", total="int[::1]",
         sums="int[::1]", number=int, count=Py_ssize_t, at=Py_ssize_t
     )
     cdef void _add_own(self, Py_ssize_t block)
@@ -67,7 +67,7 @@ cdef class Tape:
     cdef list _tables
 
     @cython.locals(at=Py_ssize_t)
-    cpdef list one(self, values)
+    cpdef list single(self, values)
 
     @cython.locals(
         d="double[::1]", i="long long[::1]", block=Py_ssize_t, start=Py_ssize_t, n=Py_ssize_t, at=Py_ssize_t, row=Py_ssize_t,

@@ -191,7 +191,7 @@ class OpBatch(Struct, frozen=True):
     @property
     def symbols(self) -> bool:
         """Whether its numbers stand for those of any op (:mod:`silicast.core.tracing`)."""
-        return self.numbers and any(hasattr(each, "graph") for each in self.dims.values())
+        return self.numbers and any(hasattr(size, "graph") for size in self.dims.values())
 
     def filled(self, value: float) -> Any:
         """``value`` for each op, shape (n,); of a batch of numbers, that number."""
