@@ -38,6 +38,26 @@ DIRECTIVES = {
     "binding": True,
     "overflowcheck": True,
 }
+LEFT_OUT = r"^@final$|^from numpy import .*# in C, of math.h$"
+"""Lines that only Python needs."""
+LOOPS = {
+    "silicast.core.tape": {
+        "boundscheck": False,
+        "cdivision": True,
+        "initializedcheck": False,
+        "overflowcheck": False,
+        "wraparound": False,
+    }
+}
+"""Loops over columns whose places are right by construction; a division by zero is an infinity."""
+OPTIMISED = "-O3"
+CLONED = """#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__)
+#define CLONED __attribute__((target_clones("avx2", "default")))
+#else
+#define CLONED
+#endif
+"""
+"""Loops are compiled twice, for processors with AVX2 (no products and sums in one) and others."""
 
 
 def version() -> str:
@@ -69,7 +89,7 @@ def staged() -> None:
         target = STAGE / path_of(module)
         target.parent.mkdir(parents=True, exist_ok=True)
         text = (SOURCES / path_of(module)).read_text(encoding="utf-8")
-        target.write_text(re.sub(r"^@final$", "", text, flags=re.MULTILINE), encoding="utf-8")
+        target.write_text(re.sub(LEFT_OUT, "", text, flags=re.MULTILINE), encoding="utf-8")
     for folder in (STAGE, *STAGE.rglob("*")):
         if folder.is_dir() and folder != STAGE:
             (folder / "__init__.py").touch()
@@ -79,11 +99,16 @@ def write_in_c(module: str) -> None:
     """Writes the C file of a staged module."""
     source = STAGE / path_of(module)
     target = source.with_suffix(".c")
+    directives = DIRECTIVES | LOOPS.get(module, {})
     options = CompilationOptions(
-        language_level=3, compiler_directives=DIRECTIVES, output_file=str(target)
+        language_level=3, compiler_directives=directives, output_file=str(target)
     )
     if compile_to_c(str(source), options, full_module_name=module).num_errors:
         raise SystemExit(f"silicast-core: Cython refuses {module}")
+    if module in LOOPS:
+        text = target.read_text(encoding="utf-8")
+        loops = re.sub(r"^(static void __pyx_f_)", r"CLONED \1", text, flags=re.MULTILINE)
+        target.write_text(CLONED + loops, encoding="utf-8")
 
 
 class Together(build_ext):
@@ -97,7 +122,8 @@ class Together(build_ext):
         if self.compiler.compiler_type == "unix":
             level = os.environ.get("SILICAST_CORE_OPTIMIZE", PLAIN[0])
             for extension in self.extensions:
-                extension.extra_compile_args = [level, *PLAIN[1:]]
+                loops = extension.name.removeprefix("silicast_core.") in LOOPS
+                extension.extra_compile_args = [OPTIMISED if loops else level, *PLAIN[1:]]
         super().build_extensions()
         package = Path(self.build_lib) / "silicast_core"
         lines = (

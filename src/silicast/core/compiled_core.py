@@ -121,6 +121,14 @@ def sources_hash(modules: Iterable[str], folder: str) -> str:
         return ""
 
 
+_IN_PLACE: list[CoreFinder] = []
+
+
+def runs() -> bool:
+    """Whether the compiled modules run."""
+    return bool(_IN_PLACE) and not _IN_PLACE[0].refusal()
+
+
 def put_in_place(version: str) -> CoreFinder:
     """From now on the compiled modules are imported, where they may be."""
     mode = os.environ.get(SWITCH, "").strip().lower() or "auto"
@@ -129,6 +137,7 @@ def put_in_place(version: str) -> CoreFinder:
     except ImportError:
         core = None
     finder = CoreFinder(core, mode, version)
+    _IN_PLACE[:] = [finder]
     if core is not None or mode not in {"auto", "off"}:
         sys.meta_path.insert(0, finder)
     return finder

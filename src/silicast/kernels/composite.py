@@ -101,7 +101,7 @@ class Composite(Implementation):
         """As :meth:`analyse`, with given constants: for fitting them."""
         work = self.work(batch, device)
         # of a single op, parts that do not run need no time; those of a batch run in some rows
-        run = [part for part in work.parts if not (batch.numbers and part.count == 0)]
+        run = [part for part in work.parts if not batch.numbers or xp.any_of(part.count != 0)]
         parts = timed(run, device)
         shares: dict[str, F64] = dict.fromkeys((x.name for x in work.parts), batch.filled(0.0))
         for part in parts:

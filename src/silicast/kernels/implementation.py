@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -21,6 +21,7 @@ from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.core.prediction import Z90, Domain, Tier
 from silicast.hardware.device import Device
+from silicast.kernels import taped
 from silicast.kernels.in_blocks import cuts, in_blocks, joined, on_arrays, one_row
 from silicast.kernels.limits import Also, also_bound_by, bound_by
 from silicast.kernels.physics import power
@@ -101,6 +102,29 @@ class Analysis(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
     energy_j: F64 | None = None
     energy_log_sd: float = 0.0
+
+
+@final
+class FreeTimes(Struct, frozen=True):
+    """Estimates of kernels at the clock of the device, shape (n,), and the analysis they are of."""
+
+    time_s: F64
+    analysis: Analysis
+
+
+@final
+class CandidateLabels(Struct, frozen=True):
+    """What the configuration layer expects: one of some labels in each row.
+
+    Attributes:
+        labels: all of them; index: of each row, shape (n,).
+    """
+
+    labels: Sequence[str]
+    index: F64
+
+    def __call__(self) -> Sequence[str]:
+        return [self.labels[int(position)] for position in xp.tolist(self.index)]
 
 
 @final
@@ -289,26 +313,58 @@ class Implementation(ABC):
         return structs.replace(ordered, choice=tuple)
 
     @final
-    def estimates(self, batch: OpBatch, device: Device) -> Estimates:
-        """:meth:`times` without intervals: what other models build on."""
+    def estimates(
+        self, batch: OpBatch, device: Device, held: tuple[F64, F64] | None = None
+    ) -> Estimates:
+        """:meth:`times` without intervals: what other models build on.
+
+        Args:
+            held: of :meth:`held`, where it is known.
+        """
         shared = shared_of(self, batch.variant, device)
+        free = self.free(shared, batch)
+        time_s, analysis, share = free.time_s, free.analysis, None
+        if power.limits(device):
+            share, longer = held or self.held(free, batch, device)
+            time_s = time_s * longer
+        return Estimates(batch, xp.maximum(time_s, analysis.bound_s), analysis, shared, share)
+
+    @final
+    def free(self, shared: VariantOnDevice, batch: OpBatch) -> FreeTimes:
+        """What kernels take at the clock while no power limit binds."""
         analysis = self._analysed(batch, shared.device)
         usual_s = shared.usual_s(batch.variant, analysis)
+        time_s = held_between(
+            xp.maximum(usual_s, analysis.bound_s),
+            shared.device,
+            lambda changed: self._slow_s(shared, changed, batch),
+        )
+        return FreeTimes(time_s, analysis)
 
-        def at(rows: OpBatch, changed: Device) -> F64:
-            there = self._analysed(rows, changed)
-            return xp.maximum(shared.usual_s(rows.variant, there), there.bound_s)
+    @final
+    def held(self, free: FreeTimes, batch: OpBatch, device: Device) -> tuple[F64, F64]:
+        """The share of the clock that a power limit leaves each kernel, and how many times as long
+        it takes there; shape (n,).
+        """
+        shared = shared_of(self, batch.variant, device)
+        clock_hz = self.clock_hz(device)
 
-        time_s, share = xp.maximum(usual_s, analysis.bound_s), None
-        time_s = held_between(time_s, shared.device, lambda changed: at(batch, changed))
-        if power.limits(device):
-            clock_hz = self.clock_hz(device)
-            slowing = Slowing(batch, shared.device, time_s, at, clock_hz)
-            built = self.clock_hz(power.silicon(device)) / clock_hz
-            share = held_share(analysis, batch, device, time_s, slowing, built)
-            if not xp.all_of(share >= 1.0):
-                time_s = time_s * slowing.at_shares(share)
-        return Estimates(batch, xp.maximum(time_s, analysis.bound_s), analysis, shared, share)
+        def at(rows: OpBatch, slow: Device) -> F64:
+            formula = partial(self._slow_s, shared, slow)
+            slow_s: F64 | None = taped.run((self, rows.variant, slow, device), formula, rows)
+            return formula(rows) if slow_s is None else slow_s
+
+        slowing = Slowing(batch, shared.device, free.time_s, at, clock_hz)
+        built = self.clock_hz(power.silicon(device)) / clock_hz
+        share = held_share(free.analysis, batch, device, free.time_s, slowing, built)
+        if xp.all_of(share >= 1.0):
+            return share, xp.full_like(share, 1.0)
+        return share, slowing.at_shares(share)
+
+    def _slow_s(self, shared: VariantOnDevice, slow: Device, batch: OpBatch) -> F64:
+        """What kernels take on a slower device."""
+        there = self._analysed(batch, slow)
+        return xp.maximum(shared.usual_s(batch.variant, there), there.bound_s)
 
     @final
     def clock_hz(self, device: Device) -> float:

@@ -95,7 +95,8 @@ def timed(parts: Sequence[PartBatch], device: Device) -> list[TimedPart]:
     for alike in groups.values():
         model = model_of(parts[alike[0]], device)
         apart = ops.numbers and model.takes_numbers and not model.has_candidates
-        for positions in [[x] for x in alike] if apart and len(alike) <= APART else [alike]:
+        apart = (apart and len(alike) <= APART) or ops.symbols
+        for positions in [[x] for x in alike] if apart else [alike]:
             batch = queued(_joined([parts[index].batch for index in positions]))
             times = model.estimates(batch, device)
             products = matrix_seconds(times.analysis)

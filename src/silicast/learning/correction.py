@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, final
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from silicast.learning.artefact import Artefact, Trained, load_artefact
 from silicast.learning.features import WHO, FeatureColumns, Kernels, columns_of, is_left_over, marks
 from silicast.learning.forest import (
     I16,
+    LEAF_SCALE,
     STEPS,
     U8,
     ForestSums,
@@ -46,9 +47,13 @@ from silicast.learning.forest import (
     clipped,
     codes,
     leading_bits,
+    no_trees,
     scaled,
 )
 from silicast.workload.graphs.op import OpBatch, Variant
+
+if TYPE_CHECKING:
+    from silicast.core.tape import TreeTables
 
 FADE_OCTAVES = 1.0
 TWINS = {"fp16": "bf16"}
@@ -65,17 +70,23 @@ _ROWS = 2048
 
 
 def learned_times(
-    model: Implementation, batch: OpBatch, device: Device, *, ceilings: bool = False
+    model: Implementation,
+    batch: OpBatch,
+    device: Device,
+    held: tuple[F64, F64] | None = None,
+    *,
+    ceilings: bool = False,
 ) -> KernelTimes:
     """Times of a batch, corrected where something was learned of its family on its architecture.
 
     Args:
+        held: see :meth:`Implementation.estimates`.
         ceilings: say too what the quick kernels of such problems reached.
 
     Raises:
         SilicastError: the device cannot run it, or an artefact is broken.
     """
-    estimates = model.estimates(batch, device)
+    estimates = model.estimates(batch, device, held)
     artefact = load_artefact(model.family) if estimates.shared.measured else None
     correction = correction_for(model, batch.variant, device, artefact)
     if correction is None:
@@ -250,10 +261,7 @@ class Correction:
             ceilings: say too what the quick kernels of such problems reached.
         """
         kernels = Kernels(analysis, estimates.batch, self.ragged, self.own)
-        bins, weight, known = self._placed(kernels)
-        log_factor, log_apart = self.sums.of_bins(bins)
-        if estimates.batch.numbers:
-            log_factor, log_apart = log_factor.item(), log_apart.item()
+        weight, known, log_factor, log_apart, log_ceiling = self._of_trees(kernels, ceilings)
         bound_s = estimates.analysis.bound_s
         estimate = xp.maximum(estimates.estimate_s * exp_fixed(weight * log_factor), bound_s)
         octaves = octaves_outside(estimates.batch)
@@ -266,9 +274,56 @@ class Correction:
             analysis=estimates.analysis, octaves_outside=octaves, warnings=estimates.warnings,
             measured=estimates.shared.measured, built=estimates.shared.device.structure is None,
             learned=weight, analytic_s=estimates.estimate_s,
-            ceiling_s=self._ceiling_s(estimates, bins, weight) if ceilings else None,
+            ceiling_s=_ceiling_s(estimates, weight, log_ceiling),
             clock_share=estimates.clock_share,
         )  # fmt: skip
+
+    def _of_trees(self, kernels: Kernels, ceilings: bool) -> tuple[F64, F64, F64, F64, F64 | None]:
+        """The correction's weight, whether what sizes leave over was measured (1 or 0), the log of
+        the correction, of a row's sd over a usual one's, and of what quick kernels reached,
+        whoever provides them (None = not known or not asked); shape (n,).
+        """
+        ceiling = self.ceiling if ceilings else None
+        if kernels.batch.symbols:
+            values: Any = self.columns.values(kernels)
+            graph = next(x.graph for x in values if hasattr(x, "graph"))
+            sums = graph.trees(self.tables, values)
+            beyond, whole, *logs = sums[:2] + [x * LEAF_SCALE for x in sums[2:]]
+            weight = xp.maximum(1.0 - beyond * _PER_STEP, 0.0)
+            return weight, whole, logs[0], logs[1], logs[2] if ceiling else None
+        bins, weight, measured = self._placed(kernels)
+        log_factor, log_apart = self.sums.of_bins(bins)
+        log_ceiling: Any = None
+        if ceiling is not None:
+            bins[self.who] = 0
+            log_ceiling = scaled(ceiling.of_bins(bins))
+        if kernels.batch.numbers:
+            log_factor, log_apart = log_factor.item(), log_apart.item()
+            log_ceiling = None if log_ceiling is None else log_ceiling.item()
+        return weight, measured, log_factor, log_apart, log_ceiling
+
+    @cached_property
+    def tables(self) -> TreeTables:
+        """What a tape reads of it."""
+        from silicast.core.tape import TreeTables
+
+        who = np.zeros(len(self.marks), dtype=np.uint8)
+        who[self.who] = 1
+        whole = np.zeros(len(self.columns.rows), dtype=np.int64)
+        whole[self.whole] = 1
+        common, spread, regional = self.sums.parts
+        parts = [common, spread, no_trees(common.bins) if self.ceiling is None else self.ceiling]
+        return TreeTables(
+            self.columns.rows,
+            self.ranges,
+            whole,
+            self.bins,
+            self.marks,
+            who,
+            self.beyond,
+            self.sums.splits,
+            [(p.features, p.thresholds, p.leaves) for p in (*parts, *regional)],
+        )
 
     def _placed(self, kernels: Kernels) -> tuple[U8, F64, F64]:
         """Bins of all features, shape (F, n), the correction's weight, shape (n,), and 1 where all
@@ -305,20 +360,16 @@ class Correction:
         beyond: I64 = outside.max(axis=0, initial=self.beyond)
         return known, beyond
 
-    def _ceiling_s(self, estimates: Estimates, bins: U8, weight: F64) -> F64 | None:
-        """Times that the quick kernels of such problems reached, whoever provides them; between
-        the analytic estimate and those outside the measured range, never below the bound.
-        """
-        if self.ceiling is None:
-            return None
-        anyone = bins.copy()
-        anyone[self.who] = 0
-        log_factor = scaled(self.ceiling.of_bins(anyone))
-        if not isinstance(weight, np.ndarray):
-            log_factor = log_factor.item()
-        ceiling_s = estimates.estimate_s * exp_fixed(weight * log_factor)
-        above: F64 = xp.maximum(ceiling_s, estimates.analysis.bound_s)
-        return above
+
+def _ceiling_s(estimates: Estimates, weight: F64, log_ceiling: F64 | None) -> F64 | None:
+    """Times that the quick kernels of such problems reached; between the analytic estimate and
+    those outside the measured range, never below the bound.
+    """
+    if log_ceiling is None:
+        return None
+    ceiling_s = estimates.estimate_s * exp_fixed(weight * log_ceiling)
+    above: F64 = xp.maximum(ceiling_s, estimates.analysis.bound_s)
+    return above
 
 
 def inside(result: I16 | I64, ranges: I64) -> F64:

@@ -259,6 +259,17 @@ class ForestSums:
         self._own: dict[int, TreeSums] = {}
         self._together: dict[int, TreeSums] = {}
 
+    @property
+    def parts(self) -> tuple[Trees, Trees, tuple[Trees, ...]]:
+        """Trees of all rows, the further sum (there has to be one), and those of each region."""
+        (other,) = self._others
+        return self._forest.common, other, self._forest.own
+
+    @property
+    def splits(self) -> NDArray[np.int16]:
+        """Of the regions: region, feature and bin of each, shape (S, 3)."""
+        return self._forest.splits
+
     def of_bins(self, bins: U8) -> F64:
         """The sums, shape (1 + others, n), for features' bins of shape (F, n)."""
         forest = self._forest

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, final
 
 import numpy as np
 from msgspec import structs
 
 from silicast.core import xp
-from silicast.core.numerics import exp_fixed
+from silicast.core.numerics import F64, exp_fixed
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import Implementation, KernelTimes
+from silicast.kernels import taped
+from silicast.kernels.implementation import FreeTimes, Implementation, KernelTimes, shared_of
 from silicast.kernels.in_blocks import in_blocks
 from silicast.kernels.physics.formats import UNMEASURED_CACHE, unmeasured_cache
 from silicast.kernels.physics.measured_range import substitute_error
+from silicast.kernels.physics.power import limits
 from silicast.learning.correction import learned_times
 from silicast.workload.graphs.op import OpBatch
 
@@ -98,15 +101,51 @@ def _block_times(
         from silicast.learning.configured import configured_times
 
         return configured_times(model, batch, device)
-    if evidence.learned:
-        times = learned_times(model, batch, device, ceilings=evidence.ceilings)
-    else:
-        times = model.times(batch, device)
-    times = _with_cache(times, batch, device)
+    times = _by_tape(model, batch, device, evidence)
+    if times is None:
+        times = _shipped_times(model, device, evidence, batch)
     for calibrator in evidence.measured:
         if calibrator.applies_to(model.family, batch.variant.dtype):
             return calibrator.times(times, model, batch, device)
     return times
+
+
+def _shipped_times(
+    model: Implementation, device: Device, evidence: Evidence, batch: OpBatch, *held: F64
+) -> KernelTimes:
+    """Times by what is shipped.
+
+    Args:
+        held: see :meth:`Implementation.estimates`; nothing, or a share and how many times as long.
+    """
+    clocks = (held[0], held[1]) if held else None
+    if evidence.learned:
+        times = learned_times(model, batch, device, clocks, ceilings=evidence.ceilings)
+    else:
+        times = model.estimates(batch, device, clocks).times()
+    return _with_cache(times, batch, device)
+
+
+def _by_tape(
+    model: Implementation, batch: OpBatch, device: Device, evidence: Evidence
+) -> KernelTimes | None:
+    """:func:`_shipped_times` by the compiled core; None = the formulas have to be asked.
+
+    The clock that a power limit leaves is found between two tapes: of the kernels at the clock, and
+    of their times where they take as much longer as that costs.
+    """
+    key = (model, batch.variant, device, evidence.learned, evidence.ceilings)
+    formula = partial(_shipped_times, model, device, evidence)
+    if not limits(device):
+        times: KernelTimes | None = taped.run(key, formula, batch)
+        return times
+    at_clock = partial(model.free, shared_of(model, batch.variant, device))
+    free: FreeTimes | None = taped.run((model, batch.variant, device), at_clock, batch)
+    if free is None:
+        return None
+    share, longer = model.held(free, batch, device)
+    times = taped.run(key, formula, batch, share, longer, requests=taped.REQUESTS)
+    return formula(batch, share, longer) if times is None else times
 
 
 def in_whole_models(times: KernelTimes, evidence: Evidence) -> KernelTimes:

@@ -255,8 +255,8 @@ def resident_ctas(scheme: Scheme, head_dim: I64, tile_q: I64, tile_kv: I64, devi
 def token_tile(rows: I64, group: I64) -> I64:
     """Tokens of a tile of ``rows`` rows shared by ``group`` heads: a power of two, at least 1."""
     share = rows // group
-    tokens: I64 = _FLOOR_POWER[xp.minimum(share, 256)]
-    return tokens if isinstance(share, np.ndarray) else tokens.item()
+    tokens: I64 = xp.lookup(_FLOOR_POWER, xp.minimum(share, 256))
+    return tokens
 
 
 _FLOOR_POWER = np.array([1] + [1 << (n.bit_length() - 1) for n in range(1, 257)], dtype=np.int64)

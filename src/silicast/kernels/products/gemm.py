@@ -20,7 +20,7 @@ from silicast.core.dtypes import BITS, Recipe, recipe_for
 from silicast.core.numerics import F64
 from silicast.hardware.device import Device
 from silicast.kernels.attention.attention_memory import L2_BYTES_PER_CLOCK_AND_CORE
-from silicast.kernels.implementation import Analysis, Demand, Implementation
+from silicast.kernels.implementation import Analysis, CandidateLabels, Demand, Implementation
 from silicast.kernels.in_blocks import Lazy
 from silicast.kernels.physics.formats import with_format
 from silicast.kernels.physics.power import HEADROOM
@@ -176,8 +176,8 @@ def _expected_chunk(
         share = share[0] if isinstance(share, np.ndarray) else share
         time = time + share * (_expectation(result.time, alone)[0] - time)
     if not isinstance(m, np.ndarray):
-        only = int(chosen.time.argmin())
-        numbers: dict[str, Any] = {name: getattr(result, name).item(only) for name in COLUMNS}
+        only = xp.int64(chosen.time.argmin())
+        numbers: dict[str, Any] = {name: xp.picked(getattr(result, name), only) for name in COLUMNS}
         numbers |= {"best": only, "near": near[:, 0].tolist()}
         return time.item(), numbers
     fastest = chosen.time.argmin(axis=0)
@@ -341,7 +341,6 @@ def analyse_rows(setting: GemmSetting, m: F64, n: F64, k: F64, batch: F64) -> An
     memory = forced / device.dram.bandwidth_bytes_per_s
     inner = device.cores * device.clocks.max_hz * L2_BYTES_PER_CLOCK_AND_CORE
     demand = _demand(setting, best)
-    labels = setting.tiles.labels
     return Analysis(
         time_s=time,
         bound_s=xp.maximum(xp.maximum(arithmetic, memory), moved / inner),
@@ -356,7 +355,7 @@ def analyse_rows(setting: GemmSetting, m: F64, n: F64, k: F64, batch: F64) -> An
             lambda: _features(setting, best, demand, {"m": m, "n": n, "k": k}, ops, moved)
         ),
         independent_log_sd=_independent_log_sd(setting, time, batch),
-        choice=lambda: [labels[int(index)] for index in xp.tolist(best["best"])],
+        choice=CandidateLabels(setting.tiles.labels, best["best"]),
     )
 
 
@@ -430,8 +429,8 @@ def _demand(setting: GemmSetting, best: Mapping[str, F64]) -> Demand:
 
 def _of_tile(column: F64, tile: NDArray[Any]) -> F64:
     """A column of the candidates for the tile of each row."""
-    take: F64 = column.take(tile)
-    return take if isinstance(tile, np.ndarray) else take.item()
+    of_tile: F64 = xp.picked(column, tile)
+    return of_tile
 
 
 def _quantise_s(setting: GemmSetting, rows: F64, k: F64) -> F64:

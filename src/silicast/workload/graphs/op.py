@@ -188,6 +188,11 @@ class OpBatch(Struct, frozen=True):
             return len(self.offsets) - 1
         return len(next(iter(self.dims.values())))
 
+    @property
+    def symbols(self) -> bool:
+        """Whether its numbers stand for those of any op (:mod:`silicast.core.tracing`)."""
+        return self.numbers and any(hasattr(size, "graph") for size in self.dims.values())
+
     def filled(self, value: float) -> Any:
         """``value`` for each op, shape (n,); of a batch of numbers, that number."""
         return value if self.numbers else np.full(len(self), value)

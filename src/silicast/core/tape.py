@@ -1,0 +1,487 @@
+"""Formulas as tapes: a list of operations on columns of rows, which one loop runs.
+
+:mod:`silicast.core.tracing` writes a tape by running a formula once with symbols. What is here is
+the interpreter: each operation is one tight loop over a block of rows, so that a compiler makes of
+it what NumPy's own loops are, without their calls, and a single row takes some nanoseconds for each
+operation. ``silicast-core`` holds this file compiled (docs/adr/0056); as Python it is the
+specification, which tests run, and which nobody else does: formulas themselves are quicker.
+
+Every operation rounds as Python's and NumPy's do, so that a tape gives the bits of its formula.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+from numpy import ceil, floor, rint, sqrt  # in C, of math.h
+
+OPERATIONS = (
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "max",
+    "min",
+    "gt",
+    "ge",
+    "eq",
+    "where",
+    "neg",
+    "ceil",
+    "floor",
+    "rint",
+    "sqrt",
+    "int_add",
+    "int_sub",
+    "int_mul",
+    "int_div",
+    "int_max",
+    "int_min",
+    "int_gt",
+    "int_ge",
+    "int_eq",
+    "int_and",
+    "to_float",
+    "to_int",
+    "argmin",
+    "pick",
+    "trees",
+    "add_const",
+    "mul_const",
+    "const_sub",
+    "div_const",
+    "const_div",
+    "max_const",
+    "min_const",
+    "gt_const",
+    "ge_const",
+    "const_gt",
+    "const_ge",
+    "spread",
+)
+"""Names of operations; their positions are the codes below. Conditions are 1.0 or 0.0."""
+BLOCK = 256
+"""Rows that each operation is run for before the next."""
+SUMS = 5
+"""Results of an operation on trees: codes beyond the range, whether what sizes leave over was
+measured, and three sums of leaves."""
+
+
+@final
+class TreeTables:
+    """What is learned of kernels, for one operation of a tape.
+
+    Args:
+        positions: row of ``marks`` of each feature that is computed, shape (f,).
+        ranges: first and last code of each, shape (f, 2); whole: 1 where it is what a size leaves
+            over, shape (f,).
+        bins: bin of each code, shape (f, 1024).
+        marks: bins of all features, shape (F,); who: 1 where it says who provides a kernel, (F,).
+        beyond: steps by which a mark lies outside its range.
+        splits: shape (s, 3), see :class:`~silicast.learning.forest.Forest`.
+        parts: sums of trees, each (features, thresholds, leaves) of shapes (t, d), (t, d) and
+            (t, 2**d): of all rows, of their spread, of the ceiling, then of each region.
+    """
+
+    def __init__(
+        self,
+        positions: Any,
+        ranges: Any,
+        whole: Any,
+        bins: Any,
+        marks: Any,
+        who: Any,
+        beyond: int,
+        splits: Any,
+        parts: Sequence[tuple[Any, Any, Any]],
+    ) -> None:
+        def listed(values: Any, kind: type[Any]) -> Any:
+            flat = np.array(values, dtype=kind).ravel()
+            return flat if len(flat) else np.zeros(1, dtype=kind)
+
+        self._computed, self._all, self._beyond = len(positions), len(marks), beyond
+        self._splits = len(splits)
+        self._regions = len(parts) - 3
+        self._position = listed(positions, np.int32)
+        self._range = listed(ranges, np.int32)
+        self._whole = listed(whole, np.int32)
+        self._bin_of = listed(bins, np.uint8)
+        self._mark = listed(marks, np.uint8)
+        self._who = listed(who, np.uint8)
+        self._split = listed(splits, np.int32)
+        shapes, features, thresholds, leaves = [], [], [], []
+        at, leaf_at = 0, 0
+        for queries, bounds, values in parts:
+            trees, depth = queries.shape
+            shapes.append((trees, depth, at, leaf_at))
+            features.append(np.ravel(queries))
+            thresholds.append(np.ravel(bounds))
+            leaves.append(np.ravel(values))
+            at, leaf_at = at + trees * depth, leaf_at + trees * (1 << depth)
+        self._shape = listed(shapes, np.int32)
+        self._queries = listed(np.concatenate(features), np.int32)
+        self._bound = listed(np.concatenate(thresholds), np.uint8)
+        self._leaf = listed(np.concatenate(leaves), np.int16)
+        self._bins = np.zeros(self._all * BLOCK, dtype=np.uint8)
+        self._numbers = np.zeros(BLOCK, dtype=np.uint8)
+        self._gathered = np.zeros(self._all * BLOCK, dtype=np.uint8)
+        self._total, self._sums, self._region, self._rows, self._outside, self._measured = (
+            np.zeros(BLOCK + 1, dtype=np.int32) for _ in range(6)
+        )
+
+    def run(
+        self, real: Any, whole: Any, operands: Any, first: int, target: int, block: int
+    ) -> None:
+        """The sums of a block of rows.
+
+        Args:
+            real, whole: all columns, as floats and as their bits.
+            operands: where those of features begin, from ``first`` on.
+            target: where the results begin, each a block after the last.
+            block: how many rows there are.
+        """
+        self._place_all(whole, operands, first, block)
+        beyond, measured, total = self._outside, self._measured, self._total
+        for row in range(block):
+            real[target + row] = beyond[row]
+            real[target + block + row] = measured[row]
+        self._sum(0, self._bins, total, block, block)
+        if self._regions:
+            self._add_own(block)
+        for row in range(block):
+            real[target + 2 * block + row] = total[row]
+        self._sum(1, self._bins, total, block, block)
+        for row in range(block):
+            real[target + 3 * block + row] = total[row]
+        for feature in range(self._all):
+            if self._who[feature]:
+                for row in range(block):
+                    self._bins[feature * block + row] = 0
+        self._sum(2, self._bins, total, block, block)
+        for row in range(block):
+            real[target + 4 * block + row] = total[row]
+
+    def _place_all(self, whole: Any, operands: Any, first: int, block: int) -> None:
+        """Bins of all features, and how far rows are outside the range of one."""
+        bins, bin_of, beyond, measured = self._bins, self._bin_of, self._outside, self._measured
+        for row in range(block):
+            beyond[row] = self._beyond
+            measured[row] = 1
+        for feature in range(self._all):
+            mark = self._mark[feature]
+            for row in range(block):
+                bins[feature * block + row] = mark
+        for feature in range(self._computed):
+            source, position = operands[first + feature] * block, self._position[feature] * block
+            low, high = self._range[2 * feature], self._range[2 * feature + 1]
+            table, left_over = feature * 1024, self._whole[feature]
+            for row in range(block):
+                code = (whole[source + row] >> 48) - 15856
+                code = max(code, 0)
+                code = min(code, 1023)
+                bins[position + row] = bin_of[table + code]
+                outside = code - high if code - high > low - code else low - code
+                if left_over:
+                    if outside > 0:
+                        measured[row] = 0
+                elif outside > beyond[row]:
+                    beyond[row] = outside
+
+    def _add_own(self, block: int) -> None:
+        """Adds trees of each row's region."""
+        bins, region = self._bins, self._region
+        for row in range(block):
+            region[row] = 0
+        for split in range(self._splits):
+            parent, feature = self._split[3 * split], self._split[3 * split + 1] * block
+            bound = self._split[3 * split + 2]
+            for row in range(block):
+                if region[row] == parent and bins[feature + row] >= bound:
+                    region[row] = split + 1
+        if block == 1:
+            self._total[0] += self._sum_of(3 + region[0])
+            return
+        gathered, rows, total, sums = self._gathered, self._rows, self._total, self._sums
+        for number in range(self._regions):
+            count = 0
+            for row in range(block):
+                rows[count] = row
+                count += region[row] == number
+            if count:
+                for feature in range(self._all):
+                    for at in range(count):
+                        gathered[feature * block + at] = bins[feature * block + rows[at]]
+                # whole registers of bytes; what stands behind the last row is not read
+                self._sum(3 + number, gathered, sums, block, (count + 31) // 32 * 32)
+                for at in range(count):
+                    total[rows[at]] += sums[at]
+
+    def _sum_of(self, part: int) -> int:
+        """Of one part's trees, for the only row."""
+        bins, queries, bounds, leaves = self._bins, self._queries, self._bound, self._leaf
+        trees, depth = self._shape[4 * part], self._shape[4 * part + 1]
+        at, leaf_at = self._shape[4 * part + 2], self._shape[4 * part + 3]
+        total = 0
+        for _ in range(trees):
+            leaf = 0
+            for level in range(depth):
+                leaf += (bins[queries[at + level]] >= bounds[at + level]) << level
+            total += leaves[leaf_at + leaf]
+            at += depth
+            leaf_at += 1 << depth
+        return total
+
+    def _sum(self, part: int, bins: Any, total: Any, block: int, n: int) -> None:
+        """Of one part's trees, for the first ``n`` rows."""
+        if block == 1:
+            total[0] = self._sum_of(part)
+            return
+        queries, bounds, leaves, numbers = self._queries, self._bound, self._leaf, self._numbers
+        trees, depth = self._shape[4 * part], self._shape[4 * part + 1]
+        at, leaf_at = self._shape[4 * part + 2], self._shape[4 * part + 3]
+        for row in range(n):
+            total[row] = 0
+        for _ in range(trees):
+            for row in range(n):
+                numbers[row] = 0
+            for level in range(depth - 1, -1, -1):
+                source, bound = queries[at + level] * block, bounds[at + level]
+                for row in range(n):
+                    numbers[row] = numbers[row] + numbers[row] + (bins[source + row] >= bound)
+            for row in range(n):
+                total[row] += leaves[leaf_at + numbers[row]]
+            at += depth
+            leaf_at += 1 << depth
+
+
+@final
+class Tape:
+    """Operations on columns of rows.
+
+    Args:
+        steps: operations in their order, shape (s, 6): code, columns of the result, which is the
+            first of them, three operands, of which the second may be a position in ``constants``.
+        operands: columns that operations on trees read.
+        constants: numbers of operations with one.
+        filled: columns that hold a number in all rows, and that number.
+        inputs: columns of inputs; whole numbers where ``kinds`` is 1.
+        outputs: columns of results.
+        columns: how many there are; tables: what is read by operations on trees.
+    """
+
+    def __init__(
+        self,
+        steps: Any,
+        operands: Sequence[int],
+        constants: Sequence[float],
+        filled: Sequence[tuple[int, Any]],
+        inputs: Sequence[int],
+        kinds: Sequence[int],
+        outputs: Sequence[int],
+        columns: int,
+        tables: Sequence[TreeTables],
+    ) -> None:
+        self._count, self._block = len(steps), BLOCK
+        self._steps = np.array(steps, dtype=np.int32).reshape(-1)
+        self._operands = np.array([*operands, 0], dtype=np.int32)
+        self._constants = np.array([*constants, 0.0], dtype=np.float64)
+        self._inputs = np.array([*inputs, 0], dtype=np.int32)
+        self._kinds = np.array([*kinds, 0], dtype=np.int32)
+        self._outputs = np.array([*outputs, 0], dtype=np.int32)
+        self._taken, self._given = len(inputs), len(outputs)
+        self._tables = list(tables)
+        self._real, self._whole = _columns(columns, 1, filled)
+        self._reals, self._wholes = _columns(columns, BLOCK, filled)
+
+    @property
+    def results(self) -> int:
+        """How many there are of a row."""
+        return self._given
+
+    def single(self, values: Sequence[float]) -> list[float]:
+        """The results of one row of inputs."""
+        for at in range(self._taken):
+            if self._kinds[at]:
+                self._whole[self._inputs[at]] = values[at]
+            else:
+                self._real[self._inputs[at]] = values[at]
+        self._run(self._real, self._whole, 1)
+        return [self._real[self._outputs[at]] for at in range(self._given)]
+
+    def rows(self, values: Any, results: Any, count: int) -> None:
+        """The results of many rows.
+
+        Args:
+            values: inputs as whole numbers, those of others their bits; shape (inputs, count).
+            results: is filled, shape (outputs, count).
+        """
+        d, i, block = self._reals, self._wholes, self._block
+        for start in range(0, count, block):
+            n = count - start if count - start < block else block
+            for at in range(self._taken):
+                target = self._inputs[at] * block
+                for row in range(n):
+                    i[target + row] = values[at, start + row]
+                for row in range(n, block):
+                    i[target + row] = values[at, start]
+            self._run(d, i, block)
+            for at in range(self._given):
+                source = self._outputs[at] * block
+                for row in range(n):
+                    results[at, start + row] = d[source + row]
+
+    def _run(self, d: Any, i: Any, block: int) -> None:  # noqa: C901, PLR0912, PLR0915 - one jump
+        """All operations on a block of rows, whose columns are ``d``; ``i`` are their bits."""
+        for step in range(self._count):
+            code, width = self._steps[6 * step], self._steps[6 * step + 1]
+            n, t = width * block, self._steps[6 * step + 2] * block
+            x, y = self._steps[6 * step + 3] * block, self._steps[6 * step + 4] * block
+            z = self._steps[6 * step + 5] * block
+            k = self._constants[self._steps[6 * step + 4]] if 30 <= code <= 40 else 0.0
+            if code == 0:  # add
+                for r in range(n):
+                    d[t + r] = d[x + r] + d[y + r]
+            elif code == 1:  # sub
+                for r in range(n):
+                    d[t + r] = d[x + r] - d[y + r]
+            elif code == 2:  # mul
+                for r in range(n):
+                    d[t + r] = d[x + r] * d[y + r]
+            elif code == 3:  # div
+                for r in range(n):
+                    d[t + r] = d[x + r] / d[y + r]
+            elif code == 4:  # max
+                for r in range(n):
+                    d[t + r] = d[x + r] if d[x + r] >= d[y + r] else d[y + r]
+            elif code == 5:  # min
+                for r in range(n):
+                    d[t + r] = d[x + r] if d[x + r] <= d[y + r] else d[y + r]
+            elif code == 6:  # gt
+                for r in range(n):
+                    d[t + r] = 1.0 if d[x + r] > d[y + r] else 0.0
+            elif code == 7:  # ge
+                for r in range(n):
+                    d[t + r] = 1.0 if d[x + r] >= d[y + r] else 0.0
+            elif code == 8:  # eq
+                for r in range(n):
+                    d[t + r] = 1.0 if d[x + r] == d[y + r] else 0.0
+            elif code == 9:  # where
+                for r in range(n):
+                    i[t + r] = i[y + r] if d[x + r] != 0.0 else i[z + r]
+            elif code == 10:  # neg
+                for r in range(n):
+                    d[t + r] = -d[x + r]
+            elif code == 11:  # ceil
+                for r in range(n):
+                    d[t + r] = ceil(d[x + r])
+            elif code == 12:  # floor
+                for r in range(n):
+                    d[t + r] = floor(d[x + r])
+            elif code == 13:  # rint
+                for r in range(n):
+                    d[t + r] = rint(d[x + r])
+            elif code == 14:  # sqrt
+                for r in range(n):
+                    d[t + r] = sqrt(d[x + r])
+            elif code == 15:  # int_add
+                for r in range(n):
+                    i[t + r] = i[x + r] + i[y + r]
+            elif code == 16:  # int_sub
+                for r in range(n):
+                    i[t + r] = i[x + r] - i[y + r]
+            elif code == 17:  # int_mul
+                for r in range(n):
+                    i[t + r] = i[x + r] * i[y + r]
+            elif code == 18:  # int_div by a positive number, of C and of Python
+                for r in range(n):
+                    i[t + r] = (
+                        i[x + r] // i[y + r]
+                        if i[x + r] >= 0
+                        else -((i[y + r] - 1 - i[x + r]) // i[y + r])
+                    )
+            elif code == 19:  # int_max
+                for r in range(n):
+                    i[t + r] = i[x + r] if i[x + r] >= i[y + r] else i[y + r]
+            elif code == 20:  # int_min
+                for r in range(n):
+                    i[t + r] = i[x + r] if i[x + r] <= i[y + r] else i[y + r]
+            elif code == 21:  # int_gt
+                for r in range(n):
+                    d[t + r] = 1.0 if i[x + r] > i[y + r] else 0.0
+            elif code == 22:  # int_ge
+                for r in range(n):
+                    d[t + r] = 1.0 if i[x + r] >= i[y + r] else 0.0
+            elif code == 23:  # int_eq
+                for r in range(n):
+                    d[t + r] = 1.0 if i[x + r] == i[y + r] else 0.0
+            elif code == 24:  # int_and
+                for r in range(n):
+                    i[t + r] = i[x + r] & i[y + r]
+            elif code == 25:  # to_float
+                for r in range(n):
+                    d[t + r] = i[x + r]
+            elif code == 26:  # to_int
+                for r in range(n):
+                    i[t + r] = int(d[x + r])
+            elif code == 27:  # argmin of candidates
+                for r in range(block):
+                    best = 0
+                    for at in range(1, self._steps[6 * step + 4]):
+                        if d[x + at * block + r] < d[x + best * block + r]:
+                            best = at
+                    i[t + r] = best
+            elif code == 28:  # pick candidate y of x
+                for r in range(block):
+                    i[t + r] = i[x + i[y + r] * block + r]
+            elif code == 29:  # trees of table y
+                tables = self._tables[self._steps[6 * step + 4]]
+                tables.run(d, i, self._operands, self._steps[6 * step + 3], t, block)
+            elif code == 30:  # add_const
+                for r in range(n):
+                    d[t + r] = d[x + r] + k
+            elif code == 31:  # mul_const
+                for r in range(n):
+                    d[t + r] = d[x + r] * k
+            elif code == 32:  # const_sub
+                for r in range(n):
+                    d[t + r] = k - d[x + r]
+            elif code == 33:  # div_const
+                for r in range(n):
+                    d[t + r] = d[x + r] / k
+            elif code == 34:  # const_div
+                for r in range(n):
+                    d[t + r] = k / d[x + r]
+            elif code == 35:  # max_const
+                for r in range(n):
+                    d[t + r] = d[x + r] if d[x + r] >= k else k
+            elif code == 36:  # min_const
+                for r in range(n):
+                    d[t + r] = d[x + r] if d[x + r] <= k else k
+            elif code == 37:  # gt_const
+                for r in range(n):
+                    d[t + r] = 1.0 if d[x + r] > k else 0.0
+            elif code == 38:  # ge_const
+                for r in range(n):
+                    d[t + r] = 1.0 if d[x + r] >= k else 0.0
+            elif code == 39:  # const_gt
+                for r in range(n):
+                    d[t + r] = 1.0 if k > d[x + r] else 0.0
+            elif code == 40:  # const_ge
+                for r in range(n):
+                    d[t + r] = 1.0 if k >= d[x + r] else 0.0
+            elif code == 41:  # spread
+                for at in range(width):
+                    for r in range(block):
+                        i[t + at * block + r] = i[x + r]
+
+
+def _columns(count: int, block: int, filled: Sequence[tuple[int, Any]]) -> tuple[Any, Any]:
+    """Columns as numbers and as their bits."""
+    real = np.zeros(count * block, dtype=np.float64)
+    whole = real.view(np.int64)
+    for column, value in filled:
+        rows = whole if isinstance(value, np.integer) else real
+        rows[column * block : (column + 1) * block] = value
+    return real, whole

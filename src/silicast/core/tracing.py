@@ -1,0 +1,574 @@
+"""Formulas run once with symbols, and what the operators do to them written down as a tape.
+
+A formula of :mod:`silicast.core.xp`, NumPy's functions and arithmetic operators that serves numbers
+serves a :class:`Symbol` too. Where it asks whether a row has a property (``if``), the answer may
+differ from row to row: that raises :class:`~silicast.core.xp.UntraceableError`, and such work goes
+the ordinary way.
+
+>>> graph = FormulaGraph()
+>>> rows = graph.input(whole=True)
+>>> tape, kinds = graph.tape([rows * 2.5 + 1.0])
+>>> tape.single([4])
+[11.0]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from silicast.core.tape import OPERATIONS, SUMS, Tape, TreeTables
+from silicast.core.xp import UntraceableError
+
+CODES = {name: code for code, name in enumerate(OPERATIONS)}
+Node = int
+FLOAT, WHOLE, TRUTH = "float", "whole", "truth"
+"""Kinds of values; a truth is 1.0 or 0.0."""
+_TRUTHS = frozenset(("gt", "ge", "eq"))
+_VIEWS = frozenset(("part", "of_trees"))
+"""Nodes that are a part of another's columns."""
+_WITHOUT_STEP = _VIEWS | {"input", "const"}
+_STEPS = 32
+"""Of a table that is looked up, at most."""
+_MOST = 4096
+"""Numbers of a constant at most."""
+
+
+class FormulaGraph:
+    """Expressions, each once. A node holds one number a row, or one for each of some candidates:
+    its width.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[tuple[Any, ...]] = []
+        self.kinds: list[str] = []
+        self.widths: list[int] = []
+        self.inputs: list[Node] = []
+        self.tables: list[TreeTables] = []
+        self._known: dict[tuple[Any, ...], Node] = {}
+
+    def input(self, *, whole: bool) -> Symbol:
+        """A further column that a tape takes."""
+        node = self.add(WHOLE if whole else FLOAT, 1, "input", len(self.inputs))
+        self.inputs.append(node)
+        return Symbol(self, node)
+
+    def trees(self, tables: TreeTables, features: Sequence[Any]) -> list[Symbol]:
+        """Results of trees, see :data:`~silicast.core.tape.SUMS`."""
+        self.tables.append(tables)
+        columns = [self.as_float(self.node_of(value)) for value in features]
+        if any(self.widths[node] > 1 for node in columns):
+            raise UntraceableError("a feature of candidates")
+        node = self.add(FLOAT, SUMS, "trees", len(self.tables) - 1, *columns)
+        return [Symbol(self, self.add(FLOAT, 1, "of_trees", node, at)) for at in range(SUMS)]
+
+    def node_of(self, value: Any) -> Node:
+        """Of a symbol, or of numbers."""
+        if isinstance(value, Symbol):
+            return value.node
+        array = np.asarray(value)
+        if array.dtype.kind not in "iufb" or not 1 <= array.size <= _MOST:
+            raise UntraceableError("no numbers of candidates")
+        if array.size != max(array.shape, default=1):
+            raise UntraceableError("a table")
+        kind = WHOLE if array.dtype.kind in "iu" else TRUTH if array.dtype.kind == "b" else FLOAT
+        return self.constant(array, kind)
+
+    def constant(self, values: Any, kind: str) -> Node:
+        """Of numbers that are the same in all rows."""
+        array = np.ravel(np.asarray(values, dtype=np.int64 if kind == WHOLE else np.float64))
+        return self.add(kind, len(array), "const", array.tobytes())
+
+    def values_of(self, node: Node) -> Any:
+        """Of a constant, shape (width,); None = it is none."""
+        name, *bits = self.nodes[node]
+        if name != "const":
+            return None
+        return np.frombuffer(bits[0], np.int64 if self.kinds[node] == WHOLE else np.float64)
+
+    def number_of(self, node: Node) -> Any:
+        """Of a constant that is one number; None = it is none."""
+        values = self.values_of(node)
+        return values.item() if values is not None and len(values) == 1 else None
+
+    def add(self, kind: str, width: int, *node: Any) -> Node:
+        """A node, as it stands."""
+        key = (kind, *node)
+        node_number = self._known.get(key)
+        if node_number is None:
+            node_number = self._known[key] = len(self.nodes)
+            self.nodes.append(node)
+            self.kinds.append(kind)
+            self.widths.append(width)
+        return node_number
+
+    def as_float(self, node: Node) -> Node:
+        """A node as numbers with a point."""
+        if self.kinds[node] != WHOLE:
+            return node
+        values = self.values_of(node)
+        if values is not None:
+            return self.constant(values, FLOAT)
+        return self.add(FLOAT, self.widths[node], "to_float", node)
+
+    def as_whole(self, node: Node) -> Node:
+        """A node as whole numbers, cut off towards zero."""
+        if self.kinds[node] == WHOLE:
+            return node
+        values = self.values_of(node)
+        if values is not None:
+            return self.constant(values, WHOLE)
+        return self.add(WHOLE, self.widths[node], "to_int", node)
+
+    def apply(self, name: str, *nodes: Node) -> Node:
+        """An operation on nodes."""
+        if name in ("lt", "le"):
+            return self.apply({"lt": "gt", "le": "ge"}[name], nodes[1], nodes[0])
+        if name == "ne":
+            return self._opposite(self.apply("eq", *nodes))
+        if name == "mod":
+            whole = self.apply("mul", self.apply("floordiv", *nodes), nodes[1])
+            return self.apply("sub", nodes[0], whole)
+        if name == "where":
+            return self._where(*nodes)
+        kinds = [self.kinds[node] for node in nodes]
+        if name in ("and", "or", "not") and TRUTH in kinds:
+            return self._of_truths(name, nodes)
+        if WHOLE in kinds and FLOAT not in kinds and name not in ("div", "sqrt"):
+            return self._of_whole(name, nodes)
+        if name not in CODES:
+            raise UntraceableError(f"no operation {name}")
+        kind = TRUTH if name in _TRUTHS else FLOAT
+        return self._put(kind, name, *map(self.as_float, nodes))
+
+    def _of_truths(self, name: str, nodes: tuple[Node, ...]) -> Node:
+        if name == "not":
+            return self._opposite(nodes[0])
+        if {self.kinds[node] for node in nodes} != {TRUTH}:
+            raise UntraceableError("a truth and a number")
+        return self._put(TRUTH, {"and": "min", "or": "max"}[name], *nodes)
+
+    def _of_whole(self, name: str, nodes: tuple[Node, ...]) -> Node:
+        """An operation on whole numbers, of which some may be truths."""
+        if name in ("ceil", "floor", "rint"):
+            return self.as_float(nodes[0])
+        if name == "neg":
+            return self._put(WHOLE, "int_sub", self.constant(0, WHOLE), nodes[0])
+        nodes = tuple(map(self.as_whole, nodes))
+        if name == "floordiv":
+            divisor = self.values_of(nodes[1])
+            if divisor is not None and (divisor <= 0).any():
+                raise UntraceableError("a quotient by no positive number")
+            return self._put(WHOLE, "int_div", *nodes)
+        if f"int_{name}" not in CODES:
+            raise UntraceableError(f"no operation {name} of whole numbers")
+        return self._put(TRUTH if name in _TRUTHS else WHOLE, f"int_{name}", *nodes)
+
+    def spread(self, node: Node, width: int) -> Node:
+        """A number of each row as that of all candidates."""
+        if self.widths[node] == width:
+            return node
+        if self.widths[node] != 1:
+            raise UntraceableError("columns of different lengths")
+        values = self.values_of(node)
+        if values is not None:
+            return self.constant(np.repeat(values, width), self.kinds[node])
+        return self.add(self.kinds[node], width, "spread", node)
+
+    def _put(self, kind: str, name: str, *nodes: Node) -> Node:
+        """An operation whose operands are of its kind: constants computed at once, without what
+        changes nothing.
+        """
+        width = max(self.widths[node] for node in nodes)
+        if len(nodes) == 2:
+            left, right = nodes
+            if name in ("max", "min") and left == right:
+                return left
+            first, second = self.number_of(left), self.number_of(right)
+            nothing = {"mul": 1.0, "div": 1.0, "add": 0.0, "sub": 0.0}.get(name)
+            if second is not None and second == nothing and self.widths[left] == width:
+                return left
+            if name in ("mul", "add") and first == nothing and self.widths[right] == width:
+                return right
+            if not name.startswith("int_") and (fixed := _with_constant(name, first, second)):
+                code, at, value = fixed
+                return self.add(kind, width, code, nodes[at], self.constant(value, FLOAT))
+        return self.add(kind, width, name, *(self.spread(node, width) for node in nodes))
+
+    def _opposite(self, node: Node) -> Node:
+        return self._put(TRUTH, "sub", self.constant(1.0, FLOAT), node)
+
+    def _where(self, condition: Node, left: Node, right: Node) -> Node:
+        if left == right and self.widths[left] >= self.widths[condition]:
+            return left
+        kinds = {self.kinds[left], self.kinds[right]}
+        if len(kinds) > 1:
+            left, right, kinds = self.as_float(left), self.as_float(right), {FLOAT}
+        if self.kinds[condition] == WHOLE:
+            condition = self.apply("ne", condition, self.constant(0, WHOLE))
+        return self._put(kinds.pop(), "where", condition, left, right)
+
+    def tape(self, outputs: Sequence[Symbol]) -> tuple[Tape, list[str]]:
+        """The operations that some results need, in their order, and the kinds of the results."""
+        nodes = [value.node for value in outputs]
+        if any(self.widths[node] > 1 or self.kinds[node] == TRUTH for node in nodes):
+            raise UntraceableError("a outcome for value candidate, or a truth")
+        return _TapeWriter(self).tape(nodes), [self.kinds[node] for node in nodes]
+
+
+@final
+class _TapeWriter:
+    """Places nodes in columns, which are used again where a value is not needed any more."""
+
+    def __init__(self, graph: FormulaGraph) -> None:
+        self._graph = graph
+        self._column: dict[Node, int] = {}
+        self._free: dict[int, list[int]] = {}
+        self._columns = 0
+        self._steps: list[tuple[int, ...]] = []
+        self._operands: list[int] = []
+        self._constants: dict[float, int] = {}
+        self._filled: list[tuple[int, Any]] = []
+
+    def tape(self, outputs: list[Node]) -> Tape:
+        """With some nodes as its results."""
+        graph = self._graph
+        order = self._order(outputs)
+        last = {used: at for at, node in enumerate(order) for used in self._owned(node)}
+        retained = {self._owner(node) for node in outputs} | set(graph.inputs)
+        for node in graph.inputs:
+            self._place(node)
+        for at, node in enumerate(order):
+            if graph.nodes[node][0] not in _WITHOUT_STEP:
+                self._write(node)
+            for used in sorted(set(self._owned(node))):
+                if last[used] == at and used not in retained and graph.nodes[used][0] != "const":
+                    self._free.setdefault(graph.widths[used], []).append(self._column[used])
+        columns = [self._placed(node) for node in outputs]
+        inputs = [self._column[node] for node in graph.inputs]
+        kinds = [int(graph.kinds[node] == WHOLE) for node in graph.inputs]
+        return Tape(
+            self._steps,
+            self._operands,
+            list(self._constants),
+            self._filled,
+            inputs,
+            kinds,
+            columns,
+            self._columns,
+            graph.tables,
+        )
+
+    def _used(self, node: Node) -> tuple[Node, ...]:
+        """Nodes that a node is computed from."""
+        name, *operands = self._graph.nodes[node]
+        if name in ("input", "const"):
+            return ()
+        if name in _VIEWS:
+            return (operands[0],)
+        if name == "trees":
+            return tuple(operands[1:])
+        return (operands[0],) if _has_constant(name) else tuple(operands)
+
+    def _owned(self, node: Node) -> list[Node]:
+        """Nodes whose columns an operation reads."""
+        name = self._graph.nodes[node][0]
+        return [] if name in _WITHOUT_STEP else [self._owner(used) for used in self._used(node)]
+
+    def _owner(self, node: Node) -> Node:
+        while self._graph.nodes[node][0] in _VIEWS:
+            node = self._graph.nodes[node][1]
+        return node
+
+    def _order(self, outputs: Sequence[Node]) -> list[Node]:
+        """Nodes behind what they need, one result after the other."""
+        order: list[Node] = []
+        seen: set[Node] = set()
+        for output in outputs:
+            waiting = [(output, False)]
+            while waiting:
+                node, ready = waiting.pop()
+                if ready:
+                    order.append(node)
+                elif node not in seen:
+                    seen.add(node)
+                    waiting.append((node, True))
+                    waiting.extend((used, False) for used in reversed(self._used(node)))
+        return order
+
+    def _place(self, node: Node) -> int:
+        width = self._graph.widths[node]
+        free = self._free.get(width)
+        if free:
+            column = free.pop()
+        else:
+            column, self._columns = self._columns, self._columns + width
+        self._column[node] = column
+        return column
+
+    def _placed(self, node: Node) -> int:
+        """A node's first column; a constant gets columns that no other node uses."""
+        name, *operands = self._graph.nodes[node]
+        if name in _VIEWS:
+            return self._placed(operands[0]) + int(operands[1])
+        if node not in self._column:
+            assert name == "const"
+            column, self._columns = self._columns, self._columns + self._graph.widths[node]
+            self._column[node] = column
+            for at, value in enumerate(self._graph.values_of(node)):
+                self._filled.append((column + at, value))
+        return self._column[node]
+
+    def _write(self, node: Node) -> None:
+        """The step of an operation."""
+        graph = self._graph
+        name, *operands = graph.nodes[node]
+        width = graph.widths[node]
+        if name == "trees":
+            table, *features = operands
+            first = len(self._operands)
+            self._operands.extend([self._placed(value) for value in features])
+            used = [first, table]
+        elif _has_constant(name):
+            value = graph.number_of(operands[1])
+            used = [
+                self._placed(operands[0]),
+                self._constants.setdefault(value, len(self._constants)),
+            ]
+        elif name == "argmin":
+            used = [self._placed(operands[0]), graph.widths[operands[0]]]
+        else:
+            used = [self._placed(value) for value in operands]
+        filled = (*used, 0, 0, 0)
+        self._steps.append((CODES[name], width, self._place(node), *filled[:3]))
+
+
+def _has_constant(name: str) -> bool:
+    return name.endswith("_const") or name.startswith("const_")
+
+
+def _with_constant(name: str, first: Any, second: Any) -> tuple[str, int, float] | None:
+    """The operation with one operand that is the same in all rows: its name, which operand the
+    other is, and that number.
+    """
+    if (first is None) == (second is None):
+        return None
+    turned = second is None
+    value = first if turned else second
+    if name in ("add", "mul", "max", "min"):
+        return f"{name}_const", int(turned), value
+    if name in ("sub", "div"):
+        if turned:
+            return f"const_{name}", 1, value
+        return ("add_const", 0, -value) if name == "sub" else ("div_const", 0, value)
+    if name in ("gt", "ge"):
+        return (f"const_{name}", 1, value) if turned else (f"{name}_const", 0, value)
+    return None
+
+
+@final
+class Symbol:
+    """A number that a graph computes, or a column of numbers of candidates."""
+
+    __array_priority__ = 1e9
+    __slots__ = ("_column", "graph", "node")
+
+    def __init__(self, graph: FormulaGraph, node: Node, *, column: bool = False) -> None:
+        self.graph, self.node = graph, node
+        self._column = column or graph.widths[node] > 1
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As of an array of candidates, shape (candidates, 1); of a number ()."""
+        return (self.size, 1) if self._column else ()
+
+    @property
+    def size(self) -> int:
+        """How many numbers it holds."""
+        return self.graph.widths[self.node]
+
+    def apply(self, name: str, *operands: Any) -> Symbol:
+        """The result of an operation, candidate by candidate."""
+        node = self.graph.apply(name, *map(self.graph.node_of, operands))
+        column = any(
+            len(value.shape if isinstance(value, Symbol) else np.shape(value)) > 1
+            for value in operands
+        )
+        return Symbol(self.graph, node, column=column)
+
+    def item(self, at: Any = None) -> Symbol:
+        """The only number, or that of a candidate."""
+        if at is not None:
+            return self.picked(self, at)
+        if self.size != 1:
+            raise UntraceableError("one of many")
+        return Symbol(self.graph, self.node)
+
+    def picked(self, column: Any, at: Any) -> Symbol:
+        """The number of one candidate."""
+        graph = self.graph
+        node = graph.node_of(column)
+        if graph.widths[node] == 1:
+            return Symbol(graph, node)
+        position = graph.as_whole(graph.node_of(at))
+        return Symbol(graph, graph.add(graph.kinds[node], 1, "pick", node, position))
+
+    def looked_up(self, table: Any) -> Symbol:
+        """The entry of a table, whose entries change at few positions, at this position."""
+        changes = np.flatnonzero(np.diff(table)).tolist()
+        if len(changes) > _STEPS:
+            raise UntraceableError("a table of many steps")
+        outcome = Symbol(self.graph, self.graph.node_of(table[0]))
+        for position in changes:
+            outcome = self.apply(
+                "where", self.apply("gt", self, position), table[position + 1], outcome
+            )
+        return outcome
+
+    def _reduced(self, name: str) -> Symbol:
+        parts = list(self)
+        outcome = parts[0]
+        for value in parts[1:]:
+            outcome = self.apply(name, outcome, value)
+        return outcome
+
+    def min(self, axis: Any = None) -> Symbol:  # noqa: ARG002 - as of an array
+        """The least of the candidates."""
+        return self._reduced("min")
+
+    def max(self, axis: Any = None) -> Symbol:  # noqa: ARG002
+        """The largest of them."""
+        return self._reduced("max")
+
+    def argmin(self, axis: Any = None) -> Symbol:  # noqa: ARG002
+        """Which of the candidates is the least, the first of equal ones."""
+        graph = self.graph
+        return Symbol(graph, graph.add(WHOLE, 1, "argmin", graph.as_float(self.node)))
+
+    def any(self) -> bool:
+        """Yes: the way for all rows gives the bits of every other."""
+        return True
+
+    def tolist(self) -> list[Symbol]:
+        """Number by number."""
+        return list(self)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __iter__(self) -> Iterator[Symbol]:
+        return (self[at] for at in range(self.size))
+
+    def __getitem__(self, at: Any) -> Symbol:
+        if isinstance(at, int):
+            graph = self.graph
+            if self.size == 1:
+                return Symbol(graph, self.node)
+            at = range(self.size)[at]
+            return Symbol(graph, graph.add(graph.kinds[self.node], 1, "part", self.node, at))
+        if at == (slice(None), 0):
+            return self
+        raise UntraceableError("a part of a column")
+
+    def astype(self, kind: Any) -> Symbol:
+        """As numbers with a point, or whole ones."""
+        graph = self.graph
+        change = graph.as_whole if np.dtype(kind).kind == "i" else graph.as_float
+        return Symbol(graph, change(self.node), column=self._column)
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise UntraceableError("an array of symbols")
+
+    def __bool__(self) -> bool:
+        raise UntraceableError("a decision")
+
+    def __float__(self) -> float:
+        raise UntraceableError("a number")
+
+    __int__ = __index__ = __round__ = __ceil__ = __floor__ = __float__
+    __hash__ = None  # type: ignore[assignment]
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *operands: Any, out: Any = None) -> Symbol:
+        if method != "__call__" or ufunc.__name__ not in _UFUNCS:
+            raise UntraceableError(f"{ufunc.__name__} {method}")
+        outcome = self.apply(_UFUNCS[ufunc.__name__], *operands)
+        if out is None:
+            return outcome
+        (changed,) = out
+        if not isinstance(changed, Symbol) or changed.size != outcome.size:
+            raise UntraceableError("an array is changed")
+        changed.node = outcome.node
+        return changed
+
+    def __array_function__(self, function: Any, types: Any, operands: Any, named: Any) -> Any:
+        if function is np.where:
+            return self.apply("where", *operands)
+        if function is np.full_like:
+            graph = self.graph
+            return Symbol(graph, graph.spread(graph.node_of(operands[1]), self.size))
+        raise UntraceableError(function.__name__)
+
+
+_UFUNCS = {
+    "add": "add",
+    "subtract": "sub",
+    "multiply": "mul",
+    "divide": "div",
+    "true_divide": "div",
+    "maximum": "max",
+    "minimum": "min",
+    "ceil": "ceil",
+    "floor": "floor",
+    "rint": "rint",
+    "sqrt": "sqrt",
+    "greater": "gt",
+    "greater_equal": "ge",
+    "less": "lt",
+    "less_equal": "le",
+    "equal": "eq",
+    "not_equal": "ne",
+    "negative": "neg",
+    "bitwise_and": "and",
+    "bitwise_or": "or",
+    "logical_and": "and",
+    "logical_or": "or",
+    "logical_not": "not",
+    "invert": "not",
+    "floor_divide": "floordiv",
+    "remainder": "mod",
+}
+_BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "and", "or")
+_COMPARED = ("gt", "ge", "lt", "le", "eq", "ne")
+_NAMES = {"truediv": "div"}
+
+
+def _install() -> None:
+    def forward(name: str) -> Callable[..., Symbol]:
+        return lambda self, other: self.apply(name, self, other)
+
+    def backward(name: str) -> Callable[..., Symbol]:
+        return lambda self, other: self.apply(name, other, self)
+
+    def inplace(name: str) -> Callable[..., Symbol]:
+        def change(self: Symbol, other: Any) -> Symbol:
+            if not self._column:
+                return self.apply(name, self, other)
+            self.node = self.apply(name, self, other).node
+            return self
+
+        return change
+
+    for method in (*_BINARY, *_COMPARED):
+        name = _NAMES.get(method, method)
+        setattr(Symbol, f"__{method}__", forward(name))
+        if method in _BINARY:
+            setattr(Symbol, f"__r{method}__", backward(name))
+            setattr(Symbol, f"__i{method}__", inplace(name))
+    setattr(Symbol, "__neg__", lambda self: self.apply("neg", self))  # noqa: B010
+    setattr(Symbol, "__invert__", lambda self: self.apply("not", self))  # noqa: B010
+    setattr(Symbol, "__abs__", lambda self: self.apply("max", self, -self))  # noqa: B010
+
+
+_install()

@@ -1,0 +1,196 @@
+"""Kernel formulas that are asked for again and again, run as tapes by the compiled core.
+
+A formula (of a family, on a device, for a variant and the names of its sizes) serves a batch of
+numbers and a batch of arrays. Once it was asked for often enough to pay for it, it is run with
+symbols (:mod:`silicast.core.tracing`), and from then on the compiled core runs what it did. The
+formulas stay the only source: what cannot be traced, or lists lengths of sequences, is answered by
+them, and so is everything where there is no core. Bits are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+
+from silicast.core import compiled_core
+from silicast.core.xp import UntraceableError
+from silicast.kernels.in_blocks import Lazy, field_names
+from silicast.workload.graphs.op import OpBatch
+
+if TYPE_CHECKING:
+    from silicast.core.tape import Tape
+
+REQUESTS = 60
+"""A tape is made when a setting was asked for so many numbers: a trace takes as long as these."""
+OF_ARRAYS, ROWS = 4, 512
+"""A call with arrays counts as so many numbers, and each of so many rows as one more."""
+FEW = 24
+"""Up to so many rows are run one by one."""
+MOST = 2048
+"""Settings that are kept."""
+ALIKE = frozenset(("shared_log_sd", "energy_log_sd"))
+"""Fields that hold one number for all rows."""
+ON_DEMAND = frozenset(("features", "choice"))
+"""Fields that few readers need: the formula itself answers them."""
+
+_settings: dict[Hashable, TapedSetting] = {}
+
+
+def forget() -> None:
+    """Drops all tapes."""
+    _settings.clear()
+
+
+def run(
+    key: tuple[Hashable, ...],
+    formula: Callable[..., Any],
+    batch: OpBatch,
+    *further: Any,
+    requests: int = 0,
+) -> Any:
+    """What a formula says of a batch, by its tape; None = it has none, and has to be asked itself.
+
+    Args:
+        key: everything that the formula depends on but the sizes in the batch.
+        formula: takes a batch, and ``further``; returns a record of numbers, or of arrays.
+        further: numbers, or arrays of shape (n,), beside the sizes.
+        requests: how often it was asked for before, at least.
+    """
+    if batch.ragged or not compiled_core.runs():
+        return None
+    key = (*key, *batch.dims)
+    setting = _settings.get(key)
+    if setting is None:
+        if len(_settings) >= MOST:
+            _settings.clear()
+        setting = _settings[key] = TapedSetting(requests)
+    return setting.run(formula, batch, further)
+
+
+@final
+class TapedSetting:
+    """One formula, and its tape once it is worth one."""
+
+    __slots__ = ("_record", "_requests")
+
+    def __init__(self, requests: int) -> None:
+        self._requests = requests
+        self._record: TapedRecord | None = None
+
+    def run(self, formula: Callable[..., Any], batch: OpBatch, further: tuple[Any, ...]) -> Any:
+        """What the formula says of a batch by its tape, None before there is one."""
+        if self._record is None:
+            if self._requests < 0:
+                return None
+            self._requests += 1 if batch.numbers else OF_ARRAYS + len(batch) // ROWS
+            if self._requests < REQUESTS:
+                return None
+            try:
+                self._record = TapedRecord.traced(formula, batch, len(further))
+            except (UntraceableError, ArithmeticError):
+                self._requests = -1
+                return None
+        return self._record.evaluate(formula, batch, further)
+
+
+@final
+class TapedRecord:
+    """A tape, and how its results make the record that the formula returns.
+
+    Args:
+        build: makes it of the results of one row, of the number of rows (None = numbers), and of
+            what answers fields on demand.
+    """
+
+    def __init__(
+        self, tape: Tape, kinds: Sequence[str], build: Callable[[Any, int | None, Any], Any]
+    ) -> None:
+        self._tape, self._build = tape, build
+        self._whole = [at for at, kind in enumerate(kinds) if kind == "whole"]
+
+    @staticmethod
+    def traced(formula: Callable[..., Any], batch: OpBatch, further: int) -> TapedRecord:
+        """Of a formula for batches with such sizes.
+
+        Raises:
+            UntraceableError: what it does depends on sizes.
+        """
+        from silicast.core.tracing import FormulaGraph, Symbol
+
+        graph = FormulaGraph()
+        sizes = {name: graph.input(whole=True) for name in batch.dims}
+        more = [graph.input(whole=False) for _ in range(further)]
+        symbols: Any = sizes
+        traced = formula(OpBatch(batch.family, batch.variant, symbols, numbers=True), *more)
+        outputs: list[Symbol] = []
+        build = _builder(traced, outputs)
+        tape, kinds = graph.tape(outputs)
+        return TapedRecord(tape, kinds, build)
+
+    def evaluate(
+        self, formula: Callable[..., Any], batch: OpBatch, further: tuple[Any, ...]
+    ) -> Any:
+        """The record of a batch."""
+
+        def evaluated(*path: str) -> Any:
+            value = formula(batch, *further)
+            for name in path:
+                value = getattr(value, name)
+            return value
+
+        if batch.numbers:
+            sizes: Any = batch.dims.values()
+            results = self._tape.single([*sizes, *further])
+            for at in self._whole:
+                results[at] = np.float64(results[at]).view(np.int64).item()
+            return self._build(results, None, evaluated)
+        count = len(batch)
+        values = np.empty((len(batch.dims) + len(further), count), dtype=np.int64)
+        for at, column in enumerate(batch.dims.values()):
+            values[at] = column
+        for at, column in enumerate(further):
+            values.view(np.float64)[len(batch.dims) + at] = column
+        table = np.empty((self._tape.results, count))
+        if count <= FEW:
+            kinds = [np.int64] * len(batch.dims) + [np.float64] * len(further)
+            lists = [row.view(kind).tolist() for row, kind in zip(values, kinds, strict=True)]
+            for at, row in enumerate(zip(*lists, strict=True)):
+                table[:, at] = self._tape.single(row)
+        else:
+            self._tape.rows(values, table, count)
+        columns: list[Any] = list(table)
+        for at in self._whole:
+            columns[at] = columns[at].view(np.int64)
+        return self._build(columns, count, evaluated)
+
+
+def _called(evaluated: Callable[..., Any], path: tuple[str, ...]) -> Any:
+    return evaluated(*path)()
+
+
+def _builder(value: Any, outputs: list[Any], *path: str) -> Callable[[Any, int | None, Any], Any]:
+    """What makes a value of the results; symbols in it are added to ``outputs``."""
+    name = path[-1] if path else ""
+    if name in ON_DEMAND and not field_names(value):
+        if value is tuple:  # no labels
+            return lambda *_given: value
+        if name == "choice":
+            return lambda _results, _count, evaluated: partial(_called, evaluated, path)
+        return lambda _results, _count, evaluated: Lazy(lambda: evaluated(*path))
+    if hasattr(value, "graph"):
+        at = len(outputs)
+        outputs.append(value)
+        return lambda results, _count, _requests: results[at]
+    if isinstance(value, float) and not ALIKE.intersection(path):
+        return lambda _results, count, _requests: value if count is None else np.full(count, value)
+    if isinstance(value, Mapping):
+        parts = {key: _builder(item, outputs, *path, key) for key, item in value.items()}
+        return lambda *values: {key: part(*values) for key, part in parts.items()}
+    if names := field_names(value):
+        kind = type(value)
+        fields = [_builder(getattr(value, field), outputs, *path, field) for field in names]
+        return lambda *values: kind(*[part(*values) for part in fields])
+    return lambda *_given: value
