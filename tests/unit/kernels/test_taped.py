@@ -58,6 +58,7 @@ SETTINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("attention_decode", "A100", "bf16", {"kv_dtype": "fp8"}),
     ("attention_prefill", "B200", "bf16", {"library": "trtllm"}),
     ("rmsnorm", "A100", "bf16", {}),
+    ("csa_module", "L40S", "fp32", {"library": "vllm"}),
 )
 EVIDENCE = Evidence(ceilings=True)
 
