@@ -218,8 +218,8 @@ def _forget() -> None:
     """
     for name, module in list(sys.modules.items()):
         if name.startswith(_RESTING):
-            own = [x for x in vars(module).values() if getattr(x, "__module__", "") == name]
-            for value in own:
+            members = [x for x in vars(module).values() if getattr(x, "__module__", "") == name]
+            for value in members:
                 if hasattr(value, "cache_clear"):
                     value.cache_clear()
                 elif getattr(value, "__name__", "") == "forget":
