@@ -168,8 +168,8 @@ def rounds_in(pattern: str, size: int, hosts: int) -> tuple[Round, ...]:
     return (Round.from_messages(ranks[1:], np.zeros(hosts - 1, dtype=np.int64), size / hosts),)
 
 
-def flows_of(each: Round) -> list[tuple[int, int, int]]:
-    rows = zip(each.source.tolist(), each.target.tolist(), each.size.tolist(), strict=True)
+def flows_of(moves: Round) -> list[tuple[int, int, int]]:
+    rows = zip(moves.source.tolist(), moves.target.tolist(), moves.size.tolist(), strict=True)
     return [(source, target, max(round(size), 1)) for source, target, size in rows]
 
 
@@ -182,13 +182,13 @@ def flow_level_s(hosts: int, spines: int, rounds: Sequence[Round]) -> float:
     return simulate(fabric, [Job("all", tuple(range(hosts)), tuple(rounds))]).end_s
 
 
-def closed_s(hosts: int, spines: int, each: Round) -> float:
+def closed_s(hosts: int, spines: int, moves: Round) -> float:
     """The busiest host, or the busiest leaf's uplinks, and the latency of the longest way."""
-    across = each.source // POD != each.target // POD
-    ends = [np.bincount(side, each.size, hosts).max() for side in (each.source, each.target)]
+    across = moves.source // POD != moves.target // POD
+    ends = [np.bincount(side, moves.size, hosts).max() for side in (moves.source, moves.target)]
     trunk = [
-        np.bincount(side[across] // POD, each.size[across], hosts // POD).max() / spines
-        for side in (each.source, each.target)
+        np.bincount(side[across] // POD, moves.size[across], hosts // POD).max() / spines
+        for side in (moves.source, moves.target)
     ]
     return float(max(*ends, *trunk)) / (RATE * PAYLOAD) + HOPS_S
 

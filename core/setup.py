@@ -115,6 +115,7 @@ class Together(build_ext):
     """Compiles on all processors, and writes what the core is made from into its package."""
 
     def build_extensions(self) -> None:
+        made_from = sources_hash()  # before they are read: who changes one meanwhile gets no core
         staged()
         for module in MODULES:
             write_in_c(module)
@@ -130,7 +131,7 @@ class Together(build_ext):
             '"""Compiled modules of silicast, see silicast.core.compiled_core."""',
             f"VERSION = {version()!r}",
             f"SUFFIX = {sysconfig.get_config_var('EXT_SUFFIX')!r}",
-            f"SOURCES_HASH = {sources_hash()!r}",
+            f"SOURCES_HASH = {made_from!r}",
             f"FIRST = {FIRST!r}",
             f"MODULES = {MODULES!r}",
         )

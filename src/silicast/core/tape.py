@@ -301,14 +301,21 @@ class Tape:
         return self._given
 
     def single(self, values: Sequence[float]) -> list[float]:
-        """The results of one row of inputs."""
+        """The results of one row of inputs.
+
+        The list is made first: a new list may run the garbage collector, and with it other threads,
+        which would write to the same columns.
+        """
+        results = [0.0] * self._given
         for at in range(self._taken):
             if self._kinds[at]:
                 self._whole[self._inputs[at]] = values[at]
             else:
                 self._real[self._inputs[at]] = values[at]
         self._run(self._real, self._whole, 1)
-        return [self._real[self._outputs[at]] for at in range(self._given)]
+        for at in range(self._given):
+            results[at] = self._real[self._outputs[at]]
+        return results
 
     def rows(self, values: Any, results: Any, count: int) -> None:
         """The results of many rows.

@@ -95,7 +95,7 @@ class FormulaGraph:
 
     def add(self, kind: str, width: int, *node: Any) -> Node:
         """A node, as it stands."""
-        key = (kind, *node)
+        key = (kind, width, *node)
         node_number = self._known.get(key)
         if node_number is None:
             node_number = self._known[key] = len(self.nodes)

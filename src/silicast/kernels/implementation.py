@@ -333,13 +333,7 @@ class Implementation(ABC):
     def free(self, shared: VariantOnDevice, batch: OpBatch) -> FreeTimes:
         """What kernels take at the clock while no power limit binds."""
         analysis = self._analysed(batch, shared.device)
-        usual_s = shared.usual_s(batch.variant, analysis)
-        time_s = held_between(
-            xp.maximum(usual_s, analysis.bound_s),
-            shared.device,
-            lambda changed: self._slow_s(shared, changed, batch),
-        )
-        return FreeTimes(time_s, analysis)
+        return FreeTimes(self._held_s(shared, shared.device, batch, analysis), analysis)
 
     @final
     def held(self, free: FreeTimes, batch: OpBatch, device: Device) -> tuple[F64, F64]:
@@ -363,8 +357,20 @@ class Implementation(ABC):
 
     def _slow_s(self, shared: VariantOnDevice, slow: Device, batch: OpBatch) -> F64:
         """What kernels take on a slower device."""
-        there = self._analysed(batch, slow)
-        return xp.maximum(shared.usual_s(batch.variant, there), there.bound_s)
+        return self._held_s(shared, slow, batch, self._analysed(batch, slow))
+
+    def _held_s(
+        self, shared: VariantOnDevice, device: Device, batch: OpBatch, analysis: Analysis
+    ) -> F64:
+        """What kernels take by their analysis; cores that somebody changed may stay idle."""
+
+        def usual_s(there: Analysis) -> F64:
+            return xp.maximum(shared.usual_s(batch.variant, there), there.bound_s)
+
+        def at(changed: Device) -> F64:
+            return usual_s(self._analysed(batch, changed))
+
+        return held_between(usual_s(analysis), device, at)
 
     @final
     def clock_hz(self, device: Device) -> float:

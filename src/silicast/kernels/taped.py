@@ -59,7 +59,7 @@ def run(
         further: numbers, or arrays of shape (n,), beside the sizes.
         requests: how often it was asked for before, at least.
     """
-    if batch.ragged or not compiled_core.runs():
+    if batch.ragged or not compiled_core.runs() or not _whole(batch):
         return None
     key = (*key, *batch.dims)
     setting = _settings.get(key)
@@ -68,6 +68,13 @@ def run(
             _settings.clear()
         setting = _settings[key] = TapedSetting(requests)
     return setting.run(formula, batch, further)
+
+
+def _whole(batch: OpBatch) -> bool:
+    """Whether all sizes are whole numbers, as tapes take them."""
+    if batch.numbers:
+        return all(isinstance(size, int) for size in batch.dims.values())
+    return all(size.dtype.kind == "i" for size in batch.dims.values())
 
 
 @final

@@ -87,7 +87,7 @@ class RayWorkers:
     ) -> None:
         self._ray = connected(address)
         self._lines, self._cut, self._limits = lines, LinePieces(lines), limits
-        self._where = str(folder.absolute()), [str(each.absolute()) for each in calibrations]
+        self._where = str(folder.absolute()), [str(path.absolute()) for path in calibrations]
         self._task = self._ray.remote(num_cpus=1, max_retries=0)(answered)
         self._running: dict[Any, tuple[list[Line], int]] = {}
 

@@ -99,7 +99,7 @@ def main() -> None:
     if start is None:
         return
     folder = None if start.folder is None else Path(start.folder)
-    calibrations = [Path(each) for each in start.calibrations]
+    calibrations = [Path(path) for path in start.calibrations]
     if start.memory_bytes:
         resource.setrlimit(resource.RLIMIT_AS, (start.memory_bytes, start.memory_bytes))
     if start.is_sealed:

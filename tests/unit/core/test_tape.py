@@ -152,3 +152,12 @@ def test_random_formulas_have_the_same_bits() -> None:
 def test_what_runs_is_the_file_or_the_core() -> None:
     assert isinstance(Symbol, type)
     assert tape.__name__ == "silicast.core.tape"
+
+
+def test_candidates_of_two_kinds_share_a_number_of_a_row() -> None:
+    """As parts of a module do whose formats have different tiles: each is as long as its own."""
+    graph = FormulaGraph()
+    x = graph.input(whole=False)
+    few, many = np.array([[0.5], [3.0]]), np.array([[4.0], [0.25], [9.0]])
+    written, _ = graph.tape([(x * few + x / few).min(axis=0), (x * many + x / many).min(axis=0)])
+    assert written.single([6.0]) == [15.0, 25.5]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from benchmarks.speed_kernels import batch_of, case_of
 from silicast.core import compiled_core
@@ -18,8 +19,10 @@ from silicast.hardware.device import Device
 from silicast.kernels import taped
 from silicast.kernels.implementation import Implementation
 from silicast.kernels.in_blocks import field_names
+from silicast.kernels.physics.constants import load_physics, replaced
 from silicast.kernels.registry import families, implementation_for
 from silicast.learning import tiers
+from silicast.learning.dispatch import time_of
 from silicast.learning.tiers import Evidence, kernel_times
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 from tests.sampling import FULL
@@ -55,6 +58,7 @@ SETTINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("attention_decode", "A100", "bf16", {"kv_dtype": "fp8"}),
     ("attention_prefill", "B200", "bf16", {"library": "trtllm"}),
     ("rmsnorm", "A100", "bf16", {}),
+    ("csa_module", "L40S", "fp32", {"library": "vllm"}),
 )
 EVIDENCE = Evidence(ceilings=True)
 
@@ -188,3 +192,25 @@ def test_nothing_is_traced_without_a_core(monkeypatch: pytest.MonkeyPatch) -> No
     assert model is not None
     tiers.kernel_times(model, batch_of("gemm", 3), find_device("H100"))
     assert taped._settings == {}
+
+
+def test_other_constants_make_other_tapes() -> None:
+    """As held-out scores ask for them; neither those before nor those after are of the others."""
+    device, evidence = find_device("H100"), Evidence(learned=False)
+    op = Op.make("rmsnorm", Variant(), tokens=4096, hidden=4096)
+    known = load_physics("streaming")
+    tables = {
+        name: {constant: 3.0 * value for constant, value in table.items()}
+        for name, table in known.architectures.items()
+    }
+
+    def seconds() -> float:
+        return time_of(op, device, evidence).estimate_s
+
+    shipped = seconds()
+    assert answered_by_tapes()
+    with replaced({"streaming": structs.replace(known, architectures=tables)}):
+        other = seconds()
+        assert other != shipped
+        assert answered_by_tapes()
+    assert seconds() == shipped

@@ -213,9 +213,14 @@ def forget_files() -> None:
 
 
 def _forget() -> None:
-    """Empties the memories of all kernel models and of what rests on them, not those of files."""
+    """Empties the memories of all kernel models and of what rests on them, not those of files: of
+    functions, and what modules keep that have a function ``forget``.
+    """
     for name, module in list(sys.modules.items()):
         if name.startswith(_RESTING):
-            for value in list(vars(module).values()):
-                if hasattr(value, "cache_clear") and getattr(value, "__module__", "") == name:
+            members = [x for x in vars(module).values() if getattr(x, "__module__", "") == name]
+            for value in members:
+                if hasattr(value, "cache_clear"):
                     value.cache_clear()
+                elif getattr(value, "__name__", "") == "forget":
+                    value()

@@ -51,8 +51,9 @@ _RULES = re.compile("[┃│]")
 _COMMAND = re.compile(r"CLI Command:\s*(.*)")
 _FLAG = re.compile(r"--(?P<name>[a-z][\w-]*)[ =](?P<value>'[^']*'|\"[^\"]*\"|[^\s'\"-]\S*)")
 _NAMESPACE = re.compile(r"\bNamespace\((.*)")
+_PIECE = re.compile(r"""'[^']*'|"[^"]*"|[()\[\]{},'"]|[^()\[\]{},'"]+""")
 _ARGUMENT = re.compile(
-    r"\b(?P<name>[a-z]\w{0,63})=(?:(?P<quote>['\"])(?P<text>.*?)(?P=quote)|(?P<bare>[\w.+-]+))(?=[,)])"
+    r"\s*(?P<name>[a-z]\w{0,63})=(?:(?P<quote>['\"])(?P<text>.*)(?P=quote)|(?P<bare>[\w.+-]+))"
 )
 _SEVERAL = re.compile(r"(?P<value>[\d.,]*\d) (?P<unit>[a-z ]+/s)(?:,|$)")
 """Values of one line, each with its unit."""
@@ -345,15 +346,32 @@ def _flags(text: str) -> dict[str, str]:
 
 
 def arguments_in(text: str) -> dict[str, str]:
-    """Arguments that a Python program prints as ``Namespace(...)``; of several the last counts.
+    """Arguments that a Python program prints as ``Namespace(...)``; of several the last counts, and
+    of arguments that are objects nothing.
 
     >>> arguments_in("benchmark_args=Namespace(model='Qwen/Qwen3-8B', rate=inf, seed=None)")
     {'model': 'Qwen/Qwen3-8B', 'rate': 'inf'}
+    >>> arguments_in("Namespace(tp=8, drafter=Config(model='small', tp=1))")
+    {'tp': '8'}
     """
     printed = [match[1] for match in map(_NAMESPACE.search, text.splitlines()) if match]
-    values = _ARGUMENT.finditer(printed[-1]) if printed else ()
-    arguments = {m["name"]: m["text"] if m["bare"] is None else m["bare"] for m in values}
+    values = map(_ARGUMENT.fullmatch, _parts_of_call(printed[-1]) if printed else ())
+    arguments = {m["name"]: m["text"] if m["bare"] is None else m["bare"] for m in values if m}
     return {name: value for name, value in arguments.items() if value != "None"}
+
+
+def _parts_of_call(text: str) -> Iterator[str]:
+    """What stands between the commas of a call, up to its end."""
+    depth, parts = 0, list[str]()
+    for piece in _PIECE.findall(text):
+        depth += (piece in "([{") - (piece in ")]}")
+        if depth < 0 or (piece == "," and not depth):
+            yield "".join(parts)
+            parts.clear()
+        else:
+            parts.append(piece)
+        if depth < 0:
+            return
 
 
 def _blocks(text: str, title: str) -> list[str]:
