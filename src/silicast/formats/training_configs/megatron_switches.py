@@ -73,8 +73,8 @@ SWITCHED_OFF: Mapping[str, str] = {
     "overlap-p2p-comm": "no-overlap-p2p-communication",
     "add-bias-linear": "disable-bias-linear",
 }
-"""Fields of a configuration that are true where nothing is stated, and whose false is an argument
-(megatron-core 0.16.1, training/arguments.py: ``core_transformer_config_from_args``)."""
+"""Fields that Megatron-LM's arguments make true where nothing is stated, and whose false is an
+argument (recalled from its training/arguments.py; the wheel of megatron-core does not hold it)."""
 FUSED_BY_HAND = ("moe-permute-fusion",)
 """Of experts: without them kernels run that are not priced."""
 LOSS_COPIES = {"native": 2, "te": 0}
