@@ -29,7 +29,7 @@ ARTEFACTS = ("physics", "learned", "tuning", "held_out")
 PACKAGES = ("silicast", "lab")
 _NUMBERS = {"catalog": CATALOG, "scorecard": HELD_OUT}
 _SUFFIXES = (".json", ".toml")
-HASH_DIGITS = 12
+HASH_DIGITS = 10
 """Hex digits of a hash that a summary states: enough to notice a change."""
 
 Groups = dict[str, tuple[str, str]]
