@@ -219,7 +219,7 @@ class TreeTables:
                     total[rows[at]] += sums[at]
 
     def _sum_of(self, part: int) -> int:
-        """Of one part's trees, for the only row."""
+        """The sum of one part's trees for the only row."""
         bins, queries, bounds, leaves = self._bins, self._queries, self._bound, self._leaf
         trees, depth = self._shape[4 * part], self._shape[4 * part + 1]
         at, leaf_at = self._shape[4 * part + 2], self._shape[4 * part + 3]
@@ -234,7 +234,7 @@ class TreeTables:
         return total
 
     def _sum(self, part: int, bins: Any, total: Any, block: int, n: int) -> None:
-        """Of one part's trees, for the first ``n`` rows."""
+        """Sums one part's trees for each of the first ``n`` rows into ``total``."""
         if block == 1:
             total[0] = self._sum_of(part)
             return
@@ -290,15 +290,15 @@ class Tape:
         self._inputs = np.array([*inputs, 0], dtype=np.int32)
         self._kinds = np.array([*kinds, 0], dtype=np.int32)
         self._outputs = np.array([*outputs, 0], dtype=np.int32)
-        self._taken, self._given = len(inputs), len(outputs)
+        self._input_count, self._output_count = len(inputs), len(outputs)
         self._tables = list(tables)
         self._real, self._whole = _columns(columns, 1, filled)
         self._reals, self._wholes = _columns(columns, BLOCK, filled)
 
     @property
     def results(self) -> int:
-        """How many there are of a row."""
-        return self._given
+        """The number of results of a row."""
+        return self._output_count
 
     def single(self, values: Sequence[float]) -> list[float]:
         """The results of one row of inputs.
@@ -306,14 +306,14 @@ class Tape:
         The list is made first: a new list may run the garbage collector, and with it other threads,
         which would write to the same columns.
         """
-        results = [0.0] * self._given
-        for at in range(self._taken):
+        results = [0.0] * self._output_count
+        for at in range(self._input_count):
             if self._kinds[at]:
                 self._whole[self._inputs[at]] = values[at]
             else:
                 self._real[self._inputs[at]] = values[at]
         self._run(self._real, self._whole, 1)
-        for at in range(self._given):
+        for at in range(self._output_count):
             results[at] = self._real[self._outputs[at]]
         return results
 
@@ -327,14 +327,14 @@ class Tape:
         d, i, block = self._reals, self._wholes, self._block
         for start in range(0, count, block):
             n = count - start if count - start < block else block
-            for at in range(self._taken):
+            for at in range(self._input_count):
                 target = self._inputs[at] * block
                 for row in range(n):
                     i[target + row] = values[at, start + row]
                 for row in range(n, block):
                     i[target + row] = values[at, start]
             self._run(d, i, block)
-            for at in range(self._given):
+            for at in range(self._output_count):
                 source = self._outputs[at] * block
                 for row in range(n):
                     results[at, start + row] = d[source + row]
@@ -485,7 +485,7 @@ class Tape:
 
 
 def _columns(count: int, block: int, filled: Sequence[tuple[int, Any]]) -> tuple[Any, Any]:
-    """Columns as numbers and as their bits."""
+    """Columns as floats, and the same memory as whole numbers; shape (count * block,)."""
     real = np.zeros(count * block, dtype=np.float64)
     whole = real.view(np.int64)
     for column, value in filled:

@@ -8,8 +8,8 @@ the ordinary way.
 >>> graph = FormulaGraph()
 >>> rows = graph.input(whole=True)
 >>> tape, kinds = graph.tape([rows * 2.5 + 1.0])
->>> tape.single([4])
-[11.0]
+>>> tape.single([4]) == [11.0]
+True
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _VIEWS = frozenset(("part", "of_trees"))
 """Nodes that are a part of another's columns."""
 _WITHOUT_STEP = _VIEWS | {"input", "const"}
 _STEPS = 32
-"""Of a table that is looked up, at most."""
+"""Positions, at most, at which the entries of a table that is looked up change."""
 _MOST = 4096
-"""Numbers of a constant at most."""
+"""Numbers that a constant may hold at most."""
 
 
 class FormulaGraph:
@@ -65,7 +65,11 @@ class FormulaGraph:
         return [Symbol(self, self.add(FLOAT, 1, "of_trees", node, at)) for at in range(SUMS)]
 
     def node_of(self, value: Any) -> Node:
-        """Of a symbol, or of numbers."""
+        """The node of a symbol, or a constant of numbers.
+
+        Raises:
+            UntraceableError: no numbers, or more than one axis of them.
+        """
         if isinstance(value, Symbol):
             return value.node
         array = np.asarray(value)
@@ -77,24 +81,24 @@ class FormulaGraph:
         return self.constant(array, kind)
 
     def constant(self, values: Any, kind: str) -> Node:
-        """Of numbers that are the same in all rows."""
+        """The node of numbers that are the same in all rows."""
         array = np.ravel(np.asarray(values, dtype=np.int64 if kind == WHOLE else np.float64))
         return self.add(kind, len(array), "const", array.tobytes())
 
     def values_of(self, node: Node) -> Any:
-        """Of a constant, shape (width,); None = it is none."""
+        """The numbers of a constant, shape (width,); None = the node is no constant."""
         name, *bits = self.nodes[node]
         if name != "const":
             return None
         return np.frombuffer(bits[0], np.int64 if self.kinds[node] == WHOLE else np.float64)
 
     def number_of(self, node: Node) -> Any:
-        """Of a constant that is one number; None = it is none."""
+        """The number of a constant that holds one; None = the node is no such constant."""
         values = self.values_of(node)
         return values.item() if values is not None and len(values) == 1 else None
 
     def add(self, kind: str, width: int, *node: Any) -> Node:
-        """A node, as it stands."""
+        """The node of an operation; an equal one is used again."""
         key = (kind, width, *node)
         node_number = self._known.get(key)
         if node_number is None:
@@ -105,7 +109,7 @@ class FormulaGraph:
         return node_number
 
     def as_float(self, node: Node) -> Node:
-        """A node as numbers with a point."""
+        """A node as floats."""
         if self.kinds[node] != WHOLE:
             return node
         values = self.values_of(node)
@@ -123,7 +127,11 @@ class FormulaGraph:
         return self.add(WHOLE, self.widths[node], "to_int", node)
 
     def apply(self, name: str, *nodes: Node) -> Node:
-        """An operation on nodes."""
+        """The node of an operation on nodes, by the kinds of its operands.
+
+        Raises:
+            UntraceableError: tapes have no such operation.
+        """
         if name in ("lt", "le"):
             return self.apply({"lt": "gt", "le": "ge"}[name], nodes[1], nodes[0])
         if name == "ne":
@@ -214,7 +222,7 @@ class FormulaGraph:
         """The operations that some results need, in their order, and the kinds of the results."""
         nodes = [value.node for value in outputs]
         if any(self.widths[node] > 1 or self.kinds[node] == TRUTH for node in nodes):
-            raise UntraceableError("a outcome for value candidate, or a truth")
+            raise UntraceableError("a result of candidates, or a truth")
         return _TapeWriter(self).tape(nodes), [self.kinds[node] for node in nodes]
 
 
@@ -233,7 +241,7 @@ class _TapeWriter:
         self._filled: list[tuple[int, Any]] = []
 
     def tape(self, outputs: list[Node]) -> Tape:
-        """With some nodes as its results."""
+        """The tape whose results are some nodes."""
         graph = self._graph
         order = self._order(outputs)
         last = {used: at for at, node in enumerate(order) for used in self._owned(node)}
@@ -322,7 +330,7 @@ class _TapeWriter:
         return self._column[node]
 
     def _write(self, node: Node) -> None:
-        """The step of an operation."""
+        """Adds the step of an operation."""
         graph = self._graph
         name, *operands = graph.nodes[node]
         width = graph.widths[node]
@@ -386,7 +394,7 @@ class Symbol:
 
     @property
     def size(self) -> int:
-        """How many numbers it holds."""
+        """The number of candidates."""
         return self.graph.widths[self.node]
 
     def apply(self, name: str, *operands: Any) -> Symbol:
@@ -399,15 +407,15 @@ class Symbol:
         return Symbol(self.graph, node, column=column)
 
     def item(self, at: Any = None) -> Symbol:
-        """The only number, or that of a candidate."""
+        """The only number, or the number of candidate ``at``."""
         if at is not None:
             return self.picked(self, at)
         if self.size != 1:
-            raise UntraceableError("one of many")
+            raise UntraceableError("one number of several candidates")
         return Symbol(self.graph, self.node)
 
     def picked(self, column: Any, at: Any) -> Symbol:
-        """The number of one candidate."""
+        """The number of candidate ``at`` in a column of them."""
         graph = self.graph
         node = graph.node_of(column)
         if graph.widths[node] == 1:
@@ -416,7 +424,7 @@ class Symbol:
         return Symbol(graph, graph.add(graph.kinds[node], 1, "pick", node, position))
 
     def looked_up(self, table: Any) -> Symbol:
-        """The entry of a table, whose entries change at few positions, at this position."""
+        """The entry of ``table`` at this position; its entries may change at few positions."""
         changes = np.flatnonzero(np.diff(table)).tolist()
         if len(changes) > _STEPS:
             raise UntraceableError("a table of many steps")
@@ -452,7 +460,7 @@ class Symbol:
         return True
 
     def tolist(self) -> list[Symbol]:
-        """Number by number."""
+        """One symbol for each candidate."""
         return list(self)
 
     def __len__(self) -> int:
@@ -473,7 +481,7 @@ class Symbol:
         raise UntraceableError("a part of a column")
 
     def astype(self, kind: Any) -> Symbol:
-        """As numbers with a point, or whole ones."""
+        """As floats, or as whole numbers."""
         graph = self.graph
         change = graph.as_whole if np.dtype(kind).kind == "i" else graph.as_float
         return Symbol(graph, change(self.node), column=self._column)

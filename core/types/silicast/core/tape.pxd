@@ -63,7 +63,7 @@ cdef class Tape:
     cdef int[::1] _steps, _operands, _inputs, _kinds, _outputs
     cdef double[::1] _constants, _real, _reals
     cdef long long[::1] _whole, _wholes
-    cdef int _count, _taken, _given, _block
+    cdef int _count, _input_count, _output_count, _block
     cdef list _tables
 
     @cython.locals(at=Py_ssize_t)

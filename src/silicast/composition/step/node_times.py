@@ -197,7 +197,7 @@ class NodeTimes:
 
     @cached_property
     def _joules(self) -> dict[int, tuple[Any, Any, Any]]:
-        """Of each call, see :meth:`OpStateGrid.joules`."""
+        """Energies of each call by its id, see :meth:`OpStateGrid.joules`."""
         joules = {id(call): (0.0, 0.0, 0.0) for call in self._calls}
         if self.clocks is None:
             kernels = (call for call in self._calls if call.is_kernel)
@@ -274,7 +274,7 @@ class NodeTimes:
 
     @cached_property
     def _grids(self) -> list[tuple[OpStateGrid, I64 | None]]:
-        """In all of some states of others."""
+        """Calls of all the states that were taken from others."""
         assert self._whole is not None
         return list(self._grids_of(np.arange(len(self._whole[1]))))
 

@@ -75,13 +75,13 @@ class OpStateGrid(Struct, frozen=True, dict=True):
 
     @cached_property
     def _different(self) -> int:
-        """Evaluated ops."""
+        """The number of different ops that were evaluated."""
         number: int = max(self.ops.tolist()) + 1
         return number
 
     @property
     def sizes(self) -> int:
-        """Evaluated sizes of all ops."""
+        """The number of evaluated sizes of all ops."""
         return self._different * self.count
 
     @property
@@ -90,7 +90,7 @@ class OpStateGrid(Struct, frozen=True, dict=True):
         return isinstance(self.times, KernelTimes) and self.group.family not in EXCHANGES
 
     def dram_bytes(self) -> Any:
-        """To and from main memory, of each size."""
+        """Bytes to and from main memory, of each size."""
         if self.is_kernel:
             assert isinstance(self.times, KernelTimes)
             return self.times.analysis.demand.level_bytes.get("dram", 0.0)
@@ -118,7 +118,7 @@ class OpStateGrid(Struct, frozen=True, dict=True):
 
     @cached_property
     def positions(self) -> I64:
-        """Of each member in each state among the sizes of all ops, shape (members, rows)."""
+        """Place of each member in each state among the sizes of all ops, shape (members, rows)."""
         return self.ops[:, None] * self.count + self.size_index
 
     def of_states(self, states: I64) -> OpStateGrid | None:
@@ -136,8 +136,8 @@ class OpStateGrid(Struct, frozen=True, dict=True):
         return structs.replace(call, times=rows_of(self.times, index))
 
     def grid_of(self, states: I64) -> tuple[OpStateGrid, I64 | None] | None:
-        """What :meth:`of_states` asks, with the times of all states, and its places in them; None =
-        all of them.
+        """The call of :meth:`of_states`, but with the times of all states, and its own places
+        in them; None = all of them.
         """
         near = np.minimum(np.searchsorted(self.rows, states), len(self.rows) - 1)
         rows = np.flatnonzero(self.rows[near] == states)
@@ -177,7 +177,7 @@ class OpStateGrid(Struct, frozen=True, dict=True):
         return draw.core_w * seconds, draw.memory_w * seconds, self.dynamic_j(device)
 
     def dynamic_j(self, device: Device) -> Any:
-        """The last of :meth:`joules`."""
+        """Energy by the law of dynamic power, the last of :meth:`joules`."""
         if not isinstance(self.times, KernelTimes) or self.batch is None or not beyond_own(device):
             return 0.0
         seconds = self.times.estimate_s

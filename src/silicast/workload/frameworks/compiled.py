@@ -48,6 +48,7 @@ def fused_graph(graph: Graph, *, epilogues: bool = False) -> Graph:
         epilogues: passes behind a product become part of it (``mode="max-autotune"``, where its
             kernel is generated; a library's kernels take none).
 
+    >>> from silicast.workload.graphs.graph import Block
     >>> from silicast.workload.graphs.op import Variant
     >>> one = Op.make("elementwise", Variant(flags=(("mul", True),)), elements=4096, inputs=1)
     >>> nodes = (Node("a", one), Node("b", one, ("a",)), Node("c", one, ("b",)))
