@@ -525,18 +525,23 @@ def activity(
 
     Args:
         measured: power of the architecture's own kernels was: a kernel of a library without rows
-            counts as the mean of the same kernel of libraries that have some.
+            counts as the mean of the same kernel of libraries that have some, a kernel that no
+            library has rows of as the usual one of its family.
     """
     name, library, kernel = activity_names(family, variant)
-    of_family, suffix = c.get(name, 1.0), f":{variant.kernel}:{_formats(variant)}"
+    of_family = c.get(name, 1.0)
     if library in c or not measured:
         return of_family * c.get(library, 1.0) * c.get(kernel, 1.0)
-    logs = [
-        math.log(c[constant.removesuffix(suffix)] * factor)
-        for constant, factor in sorted(c.items())
-        if constant.startswith(f"{name}:") and constant.endswith(suffix)
-    ]
-    return of_family * math.exp(math.fsum(logs) / len(logs)) if logs else of_family
+    for kernel_name in (variant.kernel, ""):
+        suffix = f":{kernel_name}:{_formats(variant)}"
+        logs = [
+            math.log(c[constant.removesuffix(suffix)] * factor)
+            for constant, factor in sorted(c.items())
+            if constant.startswith(f"{name}:") and constant.endswith(suffix)
+        ]
+        if logs:
+            return of_family * math.exp(math.fsum(logs) / len(logs))
+    return of_family
 
 
 def _formats(variant: Variant) -> str:
