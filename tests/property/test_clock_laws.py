@@ -16,7 +16,6 @@ import silicast
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import device_from, device_index
 from silicast.hardware.device import Device, PowerState
-from silicast.kernels.physics.core_steps import with_cores
 from silicast.kernels.physics.energy import applies_to, dynamic_w, most_w, waiting_w
 from silicast.kernels.physics.held_clock import growth_at
 from silicast.kernels.physics.power import MIN_CLOCK_SHARE, board, drawn, top_hz
@@ -143,7 +142,7 @@ def steps_of_cores(draw: st.DrawFn) -> Step:
     """A board of the catalog, and the same with more or fewer cores and the limit of that board."""
     device = boards()[draw(st.sampled_from(sorted(boards())))]
     cores = max(round(device.cores * draw(st.floats(0.4, 2.5))), 1)
-    other = replace(with_cores(device, cores), base=device.name, name="changed")
+    other = replace(device.with_cores(cores), base=device.name, name="changed")
     op, state = draw(ops(sixteen_bit(device))), draw(st.sampled_from(STATES))
     less, more = sorted((device, other), key=lambda board_: board_.cores)
     return Step(op, less.in_state(state), more.in_state(state))
@@ -204,7 +203,7 @@ def test_kernels_that_split_work_by_cores_leave_some_idle(
     op = Op.make(family, variant, **sizes, **({"batch": 1} if family == "gemm" else {}))
     factors = (0.5, 0.7, 0.9, 1.0, 1.2, 1.5, 2.0)
     counts = [round(device.cores * factor) for factor in factors]
-    changed_boards = [replace(with_cores(device, count), base=device.name) for count in counts]
+    changed_boards = [replace(device.with_cores(count), base=device.name) for count in counts]
     times = [time_of(op, changed_board).estimate_s for changed_board in changed_boards]
     built = times[factors.index(1.0)]
     assert min(times[:3]) >= built >= max(times[4:])
@@ -228,7 +227,7 @@ def test_kernels_leave_cores_idle_at_the_clock_of_a_limit_too(
     op = Op.make("gemm", variant, batch=1, **sizes)
     counts = [round(board_.cores * factor) for factor in (0.6, 0.8, 1.0, 1.1, 1.3, 1.6, 2.0)]
     fewer, less, time_s, *more = (
-        time_of(op, with_cores(board_, count)).estimate_s for count in counts
+        time_of(op, board_.with_cores(count)).estimate_s for count in counts
     )
     assert min(fewer, less) >= time_s * (1.0 - 1e-3)
     assert max(more) <= time_s * (1.0 + 1e-3)

@@ -411,6 +411,18 @@ class Device:
         """Operations per second of the whole device at the largest clock: for bounds."""
         return self.rate_per_core(pipe, dtype) * self.cores * self.clocks.max_hz
 
+    def with_cores(self, cores: int) -> Device:
+        """The device with another number of cores, and all else as it is."""
+
+        def changed(level: ComputeLevel) -> ComputeLevel:
+            if not level.children:
+                return replace(level, count=cores)
+            return replace(
+                level, count=1, children=(changed(level.children[0]), *level.children[1:])
+            )
+
+        return replace(self, compute=changed(self.compute))
+
     def at_clock(self, hz: float) -> Device:
         """The same device running at ``hz``; core-clocked caches slow down with it. Above its boost
         clock that holds back only what runs quicker still (:meth:`Clocks.with_headroom_hz`).

@@ -14,7 +14,7 @@ from typing import final
 from silicast.core.catalog import CATALOG
 from silicast.core.decode import Strict, read_table
 from silicast.core.errors import SilicastError, unsupported
-from silicast.hardware.device import ComputeLevel, Device
+from silicast.hardware.device import Device
 
 COMPUTE_SLICES, MEMORY_SLICES = 7, 8
 GIB, KIB = float(1 << 30), 1024
@@ -178,15 +178,9 @@ def fewer_cores(device: Device, cores: int, called: str) -> Device:
     def power_w(whole: float | None) -> float | None:
         return None if whole is None else whole * cores / device.cores
 
-    def cut(level: ComputeLevel) -> ComputeLevel:
-        if not level.children:
-            return replace(level, count=cores)
-        return replace(level, count=1, children=(cut(level.children[0]), *level.children[1:]))
-
     return replace(
-        device,
+        device.with_cores(cores),
         name=f"{device.name} {called}",
-        compute=cut(device.compute),
         power_cap_w=power_w(device.power_cap_w),
         idle_power_w=power_w(device.idle_power_w),
     )

@@ -139,11 +139,10 @@ class OpStateGrid(Struct, frozen=True, dict=True):
         """The call of :meth:`of_states`, but with the times of all states, and its own places
         in them; None = all of them.
         """
-        near = np.minimum(np.searchsorted(self.rows, states), len(self.rows) - 1)
-        rows = np.flatnonzero(self.rows[near] == states)
+        rows, used = self._sizes_of(states)
         if not len(rows):
             return None
-        used, position = self.size_index[near[rows]], _ONE
+        position = _ONE
         if len(rows) > 1:
             used, position = np.unique(used, return_inverse=True)
         different = self._different
@@ -153,6 +152,12 @@ class OpStateGrid(Struct, frozen=True, dict=True):
         batch = None if self.batch is None else self.batch.rows(index)
         cut = structs.replace(self, rows=rows, size_index=position, count=len(used), batch=batch)
         return cut, index
+
+    def _sizes_of(self, states: I64) -> tuple[I64, I64]:
+        """Places in ``states``, which ascend, of those that this call has, and their sizes."""
+        near = np.minimum(np.searchsorted(self.rows, states), len(self.rows) - 1)
+        rows = np.flatnonzero(self.rows[near] == states)
+        return rows, self.size_index[near[rows]]
 
     def spread_all(self, values: Sequence[Any]) -> F64:
         """:meth:`spread` of several, shape (values, members, rows)."""
@@ -211,14 +216,13 @@ class OpStateGrid(Struct, frozen=True, dict=True):
         Args:
             slowed: times of such a call, from the places in those of this one.
         """
-        near = np.minimum(np.searchsorted(self.rows, states), len(self.rows) - 1)
-        rows = np.flatnonzero(self.rows[near] == states)
+        rows, used = self._sizes_of(states)
         if not len(rows):
             return None
         if self.batch is None or not isinstance(self.times, KernelTimes):
             return self.of_states(states)
         different = np.arange(self._different)[:, None]
-        index = (different * self.count + self.size_index[near[rows]]).ravel()
+        index = (different * self.count + used).ravel()
         call = structs.replace(
             self,
             rows=rows,

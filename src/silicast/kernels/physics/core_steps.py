@@ -9,11 +9,10 @@ which is held so by the counts between it and the board of the catalog.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from silicast.core import xp
 from silicast.core.numerics import F64
-from silicast.hardware.device import ComputeLevel, Device
+from silicast.hardware.device import Device
 from silicast.kernels.physics.power import silicon
 
 STEP = 1.25
@@ -47,20 +46,9 @@ def held_between(time_s: F64, device: Device, at: Callable[[Device], F64]) -> F6
     more = device.cores > built
     limit = xp.minimum if more else xp.maximum
     counts = steps(built, device.cores)
-    near = far = at(with_cores(device, built))
+    near = far = at(device.with_cores(built))
     for count in counts[1:]:
-        near, far = far, limit(far, at(with_cores(device, count)))
+        near, far = far, limit(far, at(device.with_cores(count)))
     low, high = (far, near) if more else (near, far)
     held_s: F64 = xp.minimum(xp.maximum(time_s, low), high)
     return held_s
-
-
-def with_cores(device: Device, cores: int) -> Device:
-    """A device with another number of cores, and all else as it is."""
-
-    def changed(level: ComputeLevel) -> ComputeLevel:
-        if not level.children:
-            return replace(level, count=cores)
-        return replace(level, count=1, children=(changed(level.children[0]), *level.children[1:]))
-
-    return replace(device, compute=changed(device.compute))
