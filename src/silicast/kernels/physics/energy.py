@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 import numpy as np
 
 from silicast.core import xp
+from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.numerics import F64, exp_fixed
 from silicast.core.prediction import Z90, Quantity
 from silicast.hardware.catalog import find_device
@@ -426,7 +427,7 @@ def energies_from(
         main_byte_j=dram_byte_j(device, c),
         chip_byte_j=c["l2_byte_j"] * growth,
         special_j=c["special_j"] * growth,
-        activity=activity(family, variant, c, measured=measured),
+        activity=activity(family, variant, c, measured_on=device if measured else None),
         log_sd=log_sd,
         measured=measured,
     )
@@ -519,29 +520,40 @@ def activity_names(family: str, variant: Variant) -> tuple[str, str, str]:
 
 
 def activity(
-    family: str, variant: Variant, c: Mapping[str, float], *, measured: bool = False
+    family: str, variant: Variant, c: Mapping[str, float], *, measured_on: Device | None = None
 ) -> float:
     """Factor of the kernel; what was not measured of it counts as the average does.
 
     Args:
-        measured: power of the architecture's own kernels was: a kernel of a library without rows
-            counts as the mean of the same kernel of libraries that have some, a kernel that no
-            library has rows of as the usual one of its family.
+        measured_on: the board, where power of its architecture's own kernels was measured: a kernel
+            of a library without rows counts as the mean of the same kernel of libraries that have
+            some; in a format without rows as in those that have weights of as many bits and are
+            multiplied alike; one that no library has rows of as the usual one of its family.
     """
     name, library, kernel = activity_names(family, variant)
     of_family = c.get(name, 1.0)
-    if library in c or not measured:
+    if library in c or measured_on is None:
         return of_family * c.get(library, 1.0) * c.get(kernel, 1.0)
+    dtype, _, cache = _formats(variant).partition("/")
+    alike = [x for x in RECIPES if _multiplied(measured_on, x) == _multiplied(measured_on, dtype)]
     for kernel_name in (variant.kernel, ""):
-        suffix = f":{kernel_name}:{_formats(variant)}"
-        logs = [
-            math.log(c[constant.removesuffix(suffix)] * factor)
-            for constant, factor in sorted(c.items())
-            if constant.startswith(f"{name}:") and constant.endswith(suffix)
-        ]
-        if logs:
-            return of_family * math.exp(math.fsum(logs) / len(logs))
+        for dtypes in ([dtype], alike):
+            suffixes = [f":{kernel_name}:{x}{cache and '/'}{cache}" for x in dtypes]
+            logs = [
+                math.log(c[constant.removesuffix(suffix)] * factor)
+                for suffix in suffixes
+                for constant, factor in sorted(c.items())
+                if constant.startswith(f"{name}:") and constant.endswith(suffix)
+            ]
+            if logs:
+                return of_family * math.exp(math.fsum(logs) / len(logs))
     return of_family
+
+
+def _multiplied(device: Device, dtype: str) -> tuple[str, float]:
+    """The format that a device multiplies a recipe in, and bits of a weight."""
+    recipe = RECIPES.get(dtype)
+    return computes_in(device, dtype), BITS[recipe.weights if recipe else dtype]
 
 
 def _formats(variant: Variant) -> str:

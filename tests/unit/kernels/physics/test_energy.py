@@ -158,11 +158,25 @@ def test_libraries_that_were_not_measured_count_as_the_mean_of_those_that_were(d
         activity("gemm", Variant("bf16", library=library), c) for library in ("trtllm", "vllm")
     ]
     assert activity("gemm", other, c) == c["activity.gemm"]
-    mean = activity("gemm", other, c, measured=True)
+    card = find_device("H100")
+    mean = activity("gemm", other, c, measured_on=card)
     assert mean == pytest.approx(math.sqrt(math.prod(measured)))
-    assert (
-        activity("moe", Variant("bf16", kernel="of_no_row"), c, measured=True) == c["activity.moe"]
-    )
+    unmeasured = Variant("bf16", kernel="of_no_row")
+    assert activity("moe", unmeasured, c, measured_on=card) == c["activity.moe"]
+
+
+def test_formats_that_were_not_measured_count_as_those_multiplied_alike() -> None:
+    """4-bit weights are widened to 16 bits on Hopper, whichever scales they have; Blackwell
+    multiplies nvfp4 as it is, and has no rows of 4-bit weights beside 16-bit activations.
+    """
+    for name, alike in (("H100", True), ("B200", False)):
+        card = find_device(name)
+        c = KNOWN.constants(card.architecture)
+        widened, measured = (
+            activity("gemm", Variant(dtype), c, measured_on=card)
+            for dtype in ("w4a16_mxfp4", "nvfp4")
+        )
+        assert (widened == measured) is alike
 
 
 @pytest.mark.parametrize("name", ["H100", "H200", "B200"])
