@@ -354,7 +354,24 @@ def energies(device: Device, family: str, variant: Variant) -> Energies:
     physics = load_physics(PHYSICS)
     constants = physics.constants(device.architecture)
     measured = physics.is_measured(device.architecture)
-    return energies_from(device, family, variant, constants, measured=measured)
+    active = _shipped_activity(_of_any_clock(device), family, variant)
+    return energies_from(device, family, variant, constants, measured=measured, active=active)
+
+
+def _of_any_clock(device: Device) -> Device:
+    """A device with the same units, the same one whatever the clock."""
+    built = silicon(device)
+    same = built.compute is device.compute and built.architecture == device.architecture
+    return built if same and built.structure is device.structure else device
+
+
+@lru_cache(maxsize=1024)
+def _shipped_activity(device: Device, family: str, variant: Variant) -> float:
+    """:func:`activity` under the shipped constants; no clock changes it."""
+    physics = load_physics(PHYSICS)
+    measured = physics.is_measured(device.architecture)
+    constants = physics.constants(device.architecture)
+    return activity(family, variant, constants, measured_on=device if measured else None)
 
 
 def energies_at(devices: RowDevices, family: str, variant: Variant) -> Energies:
@@ -364,7 +381,8 @@ def energies_at(devices: RowDevices, family: str, variant: Variant) -> Energies:
         return devices.beside(lambda clocked: energies(clocked, family, variant))
     at = ClockedEnergy(*(column[devices.row] for column in _clocked(devices.devices)))
     constants = physics.constants(first.architecture)
-    return energies_from(first, family, variant, constants, measured=True, at=at)
+    active = _shipped_activity(_of_any_clock(first), family, variant)
+    return energies_from(first, family, variant, constants, measured=True, at=at, active=active)
 
 
 @final
@@ -400,11 +418,13 @@ def energies_from(
     *,
     measured: bool,
     at: ClockedEnergy | None = None,
+    active: float | None = None,
 ) -> Energies:
     """:func:`energies` under constants that are being fitted.
 
     Args:
         at: of rows with a clock each; None = at the device's clock.
+        active: as of :func:`activity`, where it is known.
     """
     if device.power_cap_w is None:
         raise ValueError(f"no power limit of {device.name} is known")
@@ -416,6 +436,8 @@ def energies_from(
     if pipe == "fma":
         relative = c.get(f"relative_energy.fma.{compute}", relative)
     growth = scale * at.growth
+    if active is None:
+        active = activity(family, variant, c, measured_on=device if measured else None)
     log_sd = c.get(f"log_sd.{family}", c["log_sd"])
     if not measured:
         log_sd = max(log_sd, c["unmeasured_log_sd"])
@@ -427,7 +449,7 @@ def energies_from(
         main_byte_j=dram_byte_j(device, c),
         chip_byte_j=c["l2_byte_j"] * growth,
         special_j=c["special_j"] * growth,
-        activity=activity(family, variant, c, measured_on=device if measured else None),
+        activity=active,
         log_sd=log_sd,
         measured=measured,
     )
