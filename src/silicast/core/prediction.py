@@ -136,7 +136,8 @@ class ErrorFactors:
         remainder = 1.0 - math.fsum(table.values())
         if remainder > 1e-9:
             table["independent"] = remainder
-        return dict(sorted(table.items(), key=lambda item: (-item[1], item[0])))
+        ordered = sorted([(-share, name) for name, share in table.items()])
+        return {name: table[name] for _, name in ordered}
 
     def scaled(self, factor: float) -> ErrorFactors:
         """All loadings times ``factor`` (wider outside the domain)."""
@@ -164,12 +165,15 @@ class ErrorFactors:
         if total <= 0.0:
             return ErrorFactors()
         shared = _sums([(time, factors.loadings) for time, factors in terms], 1)
-        made_of = _sums([(time, factors.causes) for time, factors in terms], 2) if causes else {}
         independent = math.fsum([(time * factors.independent) ** 2 for time, factors in terms])
+        made_of: dict[str, float] = {}
+        if causes:
+            squares = _sums([(time, factors.causes) for time, factors in terms], 2)
+            made_of = {name: math.sqrt(squares[name]) / total for name in sorted(squares)}
         return ErrorFactors(
             {name: shared[name] / total for name in sorted(shared)},
             math.sqrt(independent) / total,
-            {name: math.sqrt(made_of[name]) / total for name in sorted(made_of)},
+            made_of,
         )
 
 

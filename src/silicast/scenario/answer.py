@@ -212,11 +212,12 @@ def why_tree(part: Part, total_ps: int | None = None) -> dict[str, Any]:
     >>> why_tree(Part("launch", 2_000_000, bound_ps=1_000_000))["of_bound"]
     0.5
     """
-    whole = part.exposed_ps if total_ps is None else total_ps
+    exposed, bound = part.exposed_ps, part.bound_ps
+    whole = exposed if total_ps is None else total_ps
     node: dict[str, Any] = {
         "name": part.name,
-        "exposed_ms": part.exposed_ps * 1e3 / PICOSECONDS,
-        "share": round(part.exposed_ps / whole, 6) if whole else 0.0,
+        "exposed_ms": exposed * 1e3 / PICOSECONDS,
+        "share": round(exposed / whole, 6) if whole else 0.0,
     }
     if part.hidden_ps:
         node["hidden_ms"] = part.hidden_ps * 1e3 / PICOSECONDS
@@ -226,10 +227,10 @@ def why_tree(part: Part, total_ps: int | None = None) -> dict[str, Any]:
         node["bound_by"] = part.bound_by
     if part.also_bound_by:
         node["also_bound_by"] = {name: round(share, 6) for name, share in part.also_bound_by}
-    if part.bound_ps and part.exposed_ps:
-        node["of_bound"] = round(part.bound_ps / part.exposed_ps, 6)
-    if part.ceiling_ps and part.exposed_ps:
-        node["of_ceiling"] = round(part.ceiling_ps / part.exposed_ps, 6)
+    if bound and exposed:
+        node["of_bound"] = round(bound / exposed, 6)
+    if part.ceiling_ps and exposed:
+        node["of_ceiling"] = round(part.ceiling_ps / exposed, 6)
     if part.kind:
         node["kind"] = part.kind
     if part.work:
@@ -299,35 +300,34 @@ def uncertainty_of(predictions: Mapping[str, Prediction]) -> dict[str, Any]:
 
 
 def _one(prediction: Prediction) -> dict[str, Any]:
-    error = prediction.error
+    error, log_sd = prediction.error, prediction.error.log_sd
+    least = (1.0 - WORTH) * log_sd
     return {
-        "log_sd": round(error.log_sd, 6),
+        "log_sd": round(log_sd, 6),
         "factors": [
             {
                 "name": name,
                 "share": round(share, 4),
-                "log_sd": round(math.sqrt(share) * error.log_sd, 6),
+                "log_sd": round(math.sqrt(share) * log_sd, 6),
             }
             for name, share in error.shares().items()
         ],
         "would_narrow": [
-            _after(measure, left)
+            _after(measure, left.log_sd)
             for measure, left in prediction.narrowed.items()
-            if left.log_sd < (1.0 - WORTH) * error.log_sd
+            if left.log_sd < least
         ],
     }
 
 
-def _after(measure: str, left: ErrorFactors) -> dict[str, Any]:
-    spread = math.exp(Z90 * left.log_sd)
-    rows = {} if measure in ("host", "network") else {"rows": CALIBRATION_ROWS}
-    return {
-        "measure": measure,
-        **rows,
-        "log_sd": round(left.log_sd, 6),
-        "p05": round(1.0 / spread, 4),
-        "p95": round(spread, 4),
-    }
+def _after(measure: str, log_sd: float) -> dict[str, Any]:
+    spread = math.exp(Z90 * log_sd)
+    after: dict[str, Any] = {"measure": measure}
+    if measure not in ("host", "network"):
+        after["rows"] = CALIBRATION_ROWS
+    after["log_sd"] = round(log_sd, 6)
+    after["p05"], after["p95"] = round(1.0 / spread, 4), round(spread, 4)
+    return after
 
 
 GIVEN = "given"

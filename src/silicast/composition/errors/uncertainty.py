@@ -223,9 +223,13 @@ class Uncertainty:
         return [error for (error,) in self._errors(totals, (measured,))]
 
     def _errors(
-        self, totals: Sequence[Sum], cases: tuple[frozenset[str], ...]
+        self, totals: Sequence[Sum], cases: tuple[frozenset[str], ...], *, causes: bool = True
     ) -> list[list[ErrorFactors]]:
-        """Of each sum, its error under each set of what is taken as measured."""
+        """Of each sum, its error under each set of what is taken as measured.
+
+        Args:
+            causes: whether what the independent part is made of is asked for.
+        """
         items = [[ErrorFactors() for _ in cases] for _ in totals]
         groups: dict[_Cases, list[int]] = {}
         for index, total in enumerate(totals):
@@ -235,13 +239,19 @@ class Uncertainty:
             most = max(MOST_PRODUCTS // max(laid_out.correlation.size, 1), 1)
             for begin in range(0, len(group), most):
                 part = group[begin : begin + most]
-                several = self._of_layout([totals[index] for index in part], cases, laid_out)
+                some = [totals[index] for index in part]
+                several = self._of_layout(some, cases, laid_out, causes=causes)
                 for index, errors in zip(part, several, strict=True):
                     items[index] = errors
         return items
 
     def _of_layout(
-        self, totals: Sequence[Sum], cases: tuple[frozenset[str], ...], laid_out: _Cases
+        self,
+        totals: Sequence[Sum],
+        cases: tuple[frozenset[str], ...],
+        laid_out: _Cases,
+        *,
+        causes: bool,
     ) -> Iterator[list[ErrorFactors]]:
         """:meth:`_errors` of sums of one layout."""
         seconds = np.array([total.seconds for total in totals])
@@ -253,9 +263,14 @@ class Uncertainty:
             for layout in layouts
         ]
         log_sd = np.array([total.own_log_sd for total in totals])
-        sds = self._own(seconds, log_sd, laid_out, whole).tolist()
+        sds = self._own(seconds, log_sd, laid_out, whole)
         usual = constants()[f"{mode_of(self.engine)}.composition_log_sd"]
         composition = usual if self._whole is None else self._whole.log_sd
+        squares = sds * sds
+        independent = [
+            [math.sqrt(math.fsum([*each, composition * composition])) for each in of_cases]
+            for of_cases in squares.tolist()
+        ]
         known = [HOST in measured for measured in cases]
         for row, (total, whole_s) in enumerate(zip(totals, whole.tolist(), strict=True)):
             beside = {x: self._beside_kernels(total, whole_s, host_measured=x) for x in set(known)}
@@ -263,12 +278,13 @@ class Uncertainty:
             for case, layout in enumerate(layouts):
                 linear = dict(zip(layout.names, shares[case][row], strict=True))
                 linear |= beside[known[case]]
-                pairs = zip(self._pairs.causes, sds[row][case], strict=True)
-                causes = {name: sd for name, sd in pairs if sd > 0.0}
-                causes[COMPOSITION] = composition
-                independent = math.sqrt(math.fsum([value * value for value in causes.values()]))
                 loadings = {name: value for name, value in linear.items() if value > 0.0}
-                errors.append(ErrorFactors(loadings, independent, causes))
+                made_of = {}
+                if causes:
+                    pairs = zip(self._pairs.causes, sds[row, case].tolist(), strict=True)
+                    made_of = {name: sd for name, sd in pairs if sd > 0.0}
+                    made_of[COMPOSITION] = composition
+                errors.append(ErrorFactors(loadings, independent[row][case], made_of))
             yield errors
 
     def _beside_kernels(self, total: Sum, whole: float, *, host_measured: bool) -> dict[str, float]:
@@ -302,8 +318,8 @@ class Uncertainty:
         return Terms(total.seconds, self._runs, log_sd, total.host_s, host_log_sd)
 
     def narrowed(self, total: Sum, now: ErrorFactors | None = None) -> dict[str, ErrorFactors]:
-        """Measurement -> the error that it would leave, the least first; without those that would
-        change nothing.
+        """Measurement -> the error that it would leave, without its causes, the least first; without
+        those that would change nothing.
 
         Args:
             now: the error of the sum, if it is known.
@@ -322,7 +338,7 @@ class Uncertainty:
             names, cases = tried, tuple(frozenset((name,)) for name in tried)
             if len(self._kernels) > 1:
                 names, cases = (*names, ALL_KERNELS), (*cases, frozenset(self._kernels))
-            several = self._errors([totals[index] for index in group], cases)
+            several = self._errors([totals[index] for index in group], cases, causes=False)
             for index, errors in zip(group, several, strict=True):
                 least = now[index].variance
                 pairs = zip(names, errors, strict=True)

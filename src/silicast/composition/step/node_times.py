@@ -393,13 +393,6 @@ class NodeTimes:
         """
         return self._table("octaves_outside", OpStateGrid.octaves_outside)
 
-    def octaves_beyond(self) -> F64:
-        """The same of :attr:`beyond_measured` alone."""
-        if self._whole is None:
-            return self.octaves_outside[self.beyond_measured]
-        whole, states = self._whole
-        return np.take(whole.octaves_beyond(), states, axis=1)
-
     def resources(self) -> Resources:
         """What each node needs of each resource."""
         clocks = self.device.clocks

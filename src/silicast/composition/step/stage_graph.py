@@ -59,6 +59,15 @@ class StageNode(Struct, frozen=True):
         return self.block.startswith(SEND)
 
 
+@final
+class StageBlock(Struct, frozen=True):
+    """A block of a stage: its title, how often it runs, and the places of its nodes."""
+
+    title: str
+    count: int
+    nodes: tuple[int, ...]
+
+
 SEND = "stage_send"
 """Start of the name of a block whose nodes pass results to a neighbouring stage."""
 _NOT_QUANTIZED = QuantizeTable()
@@ -163,6 +172,19 @@ class StageGraph:
     def unmodelled(self) -> tuple[bool, ...]:
         """Whether each node is an operation that has no model."""
         return tuple(node.op.variant.flag(UNMODELLED) for node in self.nodes)
+
+    @cached_property
+    def blocks(self) -> dict[Direction, tuple[StageBlock, ...]]:
+        """Direction -> its blocks, by the first of their nodes."""
+        places: dict[tuple[Direction, int, str], list[int]] = {}
+        for index, node in enumerate(self.nodes):
+            places.setdefault((node.direction, node.stage, node.block), []).append(index)
+        blocks: dict[Direction, tuple[StageBlock, ...]] = {}
+        for (direction, stage, name), nodes in places.items():
+            title = f"stage_{stage}_{name}" if self.stages > 1 else name
+            block = StageBlock(title, self.executions.repeats(stage, name), tuple(nodes))
+            blocks[direction] = (*blocks.get(direction, ()), block)
+        return blocks
 
     @cached_property
     def directions(self) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
+from operator import itemgetter
 from typing import NamedTuple, final
 
 import numpy as np
@@ -133,12 +134,12 @@ class Breakdown:
         Args:
             host: name of the host's work between two passes.
         """
-        ways = [self.direction_part(DIRECTIONS[number]) for number in self.graph.directions]
-        if len(ways) > 1:
+        directions = self.graph.directions
+        if len(directions) > 1:
+            ways = [self.direction_part(DIRECTIONS[number]) for number in directions]
             return Part.group(name, [*ways, self._host(None, host)])
-        blocks = [part for way in ways for part in way.children if part.kind != "host"]
-        whole = Part.group(name, [*blocks, self._host(self.graph.directions, host)])
-        return whole.changed(bound_ps=sum(way.bound_ps for way in ways))
+        (number,) = directions
+        return self._whole(name, DIRECTIONS[number], self._host(directions, host))
 
     def exposed_ps(self) -> tuple[int, int]:
         """The time and the bound of :meth:`part`, without the tree."""
@@ -150,17 +151,19 @@ class Breakdown:
 
     def direction_part(self, direction: Direction) -> Part:
         """The tree of one direction, with the launches that it waits for."""
-        blocks: dict[tuple[int, str], list[Part]] = {}
-        of_nodes = zip(self.graph.nodes, self._sums.picoseconds[self._row], strict=True)
-        for index, (node, times) in enumerate(of_nodes):
-            if node.direction == direction and (times[0] or times[1]):
-                blocks.setdefault((node.stage, node.block), []).append(self._leaf(index, times))
-        children = []
-        for (stage, block), leaves in blocks.items():
-            title = f"stage_{stage}_{block}" if self.graph.stages > 1 else block
-            children.append(Part.group(title, leaves, count=self._repeats(stage, block)))
-        number = DIRECTIONS.index(direction)
-        whole = Part.group(direction, [*children, self._host((number,), "")])
+        return self._whole(direction, direction, self._host((DIRECTIONS.index(direction),), ""))
+
+    def _whole(self, name: str, direction: Direction, host: Part) -> Part:
+        """The blocks of a direction and the host."""
+        picoseconds = self._sums.picoseconds[self._row]
+        blocks = []
+        for block in self.graph.blocks.get(direction, ()):
+            runs = [at for at in block.nodes if picoseconds[at][0] or picoseconds[at][1]]
+            if runs:
+                leaves = [self._leaf(index, picoseconds[index]) for index in runs]
+                blocks.append((runs[0], Part.group(block.title, leaves, count=block.count)))
+        children = [part for _, part in sorted(blocks, key=itemgetter(0))]
+        whole = Part.group(name, [*children, host])
         if self.graph.stages == 1:
             return whole
         # pieces of a batch could keep all stages busy at once: only the slowest one is a limit
@@ -172,7 +175,7 @@ class Breakdown:
         if bound > exposed + 1:
             raise ValueError(f"{node.name} is predicted below its bound")
         pipes: PipeParts = ()
-        if self._resources is not None and exposed:
+        if exposed and self._resources is not None:
             pipes = self._resources.parts(
                 index,
                 self.times.exposed_s[index],
@@ -184,9 +187,6 @@ class Breakdown:
         return Part(
             node.name, exposed, hidden, bound, bound_by, node.count, pipes, ceiling, "", 0.0, also
         )
-
-    def _repeats(self, stage: int, block: str) -> int:
-        return self.graph.executions.repeats(stage, block)
 
     def _host(self, directions: Sequence[int] | None, between: str) -> Part:
         """The host's share.
@@ -345,18 +345,15 @@ class Breakdown:
         """How far sizes are from measured ones, and of each family beyond them the share of the
         time: out of the domain where a tenth of the time is far away, near it where half is beyond.
         """
-        nodes = self.times.nodes
-        beyond = nodes.beyond_measured
-        if not len(beyond):
+        if not len(self.times.nodes.beyond_measured):
             return "in", {}
-        octaves, of_node = nodes.octaves_beyond(), np.zeros(len(self.graph.nodes))
-        weighted = self._sums.weighted_s[self._row]
-        spent = float(weighted.sum())
+        spent = self._sums.spent_s[self._row]
         for least, most in ((NEAR_OCTAVES, 1.0 - LEAST_COVERED), (0.0, 0.5)):
-            of_node[beyond] = np.where(octaves > least, weighted[beyond], 0.0).sum(axis=1)
-            if float(of_node.sum()) > most * spent:
+            of_node, wholes = self._sums.beyond_s(least)
+            if wholes[self._row] > most * spent:
                 shares: dict[str, float] = {}
-                for node, seconds in zip(self.graph.nodes, of_node.tolist(), strict=True):
+                of_row = of_node[self._row].tolist()
+                for node, seconds in zip(self.graph.nodes, of_row, strict=True):
                     if seconds:
                         shares[node.op.family] = shares.get(node.op.family, 0.0) + seconds / spent
                 return domain_of(least + 1.0, measured=True), shares

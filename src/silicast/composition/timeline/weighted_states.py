@@ -46,6 +46,7 @@ class WeightedStates:
         self.exposed_s: F64 = self.weighted_s.sum(axis=2)
         self.hidden_s: F64 = self._over_states(self._hidden)
         self._host: dict[tuple[int, ...], tuple[list[float], list[float]]] = {}
+        self._beyond: dict[float, tuple[F64, list[float]]] = {}
 
     def _stacked(self, table: Callable[[StepTimes], NDArray[Any]]) -> NDArray[Any]:
         return StepTimes.side_by_side(self._times, table)
@@ -136,6 +137,25 @@ class WeightedStates:
         waited = (self._stacked(lambda each: each.between_s) * weights).sum(axis=1)
         beside = (self._stacked(lambda each: each.between_hidden_s) * weights).sum(axis=1)
         return waited.tolist(), beside.tolist()
+
+    @cached_property
+    def spent_s(self) -> list[float]:
+        """Of each sum, time of all nodes."""
+        spent_s: list[float] = self.weighted_s.reshape(len(self._times), -1).sum(axis=1).tolist()
+        return spent_s
+
+    def beyond_s(self, octaves: float) -> tuple[F64, list[float]]:
+        """Time of sizes more than so many factors of two beyond all that were measured: of each sum
+        and node, shape (sums, nodes), and of each sum.
+        """
+        if octaves not in self._beyond:
+            apart = np.where(self._octaves_outside > octaves, self.weighted_s, 0.0).sum(axis=2)
+            self._beyond[octaves] = apart, apart.sum(axis=1).tolist()
+        return self._beyond[octaves]
+
+    @cached_property
+    def _octaves_outside(self) -> F64:
+        return self._of_nodes(lambda nodes: nodes.octaves_outside)
 
     def launched_s(
         self, directions: Sequence[int] | None = None
