@@ -16,7 +16,6 @@ from silicast.core.prediction import (
     TIERS,
     Z90,
     Domain,
-    ErrorFactors,
     Part,
     Prediction,
     Quantity,
@@ -289,7 +288,7 @@ def uncertainty_of(predictions: Mapping[str, Prediction]) -> dict[str, Any]:
     "host" or "network"; ``rows`` of a family; ``log_sd``, ``p05`` and ``p95`` as factors on the
     estimate afterwards).
 
-    >>> from silicast.core.prediction import Part
+    >>> from silicast.core.prediction import ErrorFactors, Part
     >>> error = ErrorFactors({"device:gemm": 0.04, "host": 0.03})
     >>> one = Prediction(Part("step", 1000), error, narrowed={"host": ErrorFactors({"x": 0.04})})
     >>> uncertainty = uncertainty_of({"total_ms": one})["total_ms"]
@@ -305,11 +304,7 @@ def _one(prediction: Prediction) -> dict[str, Any]:
     return {
         "log_sd": round(log_sd, 6),
         "factors": [
-            {
-                "name": name,
-                "share": round(share, 4),
-                "log_sd": round(math.sqrt(share) * log_sd, 6),
-            }
+            {"name": name, "share": round(share, 4), "log_sd": round(math.sqrt(share) * log_sd, 6)}
             for name, share in error.shares().items()
         ],
         "would_narrow": [

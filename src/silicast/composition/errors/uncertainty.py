@@ -318,8 +318,8 @@ class Uncertainty:
         return Terms(total.seconds, self._runs, log_sd, total.host_s, host_log_sd)
 
     def narrowed(self, total: Sum, now: ErrorFactors | None = None) -> dict[str, ErrorFactors]:
-        """Measurement -> the error that it would leave, without its causes, the least first; without
-        those that would change nothing.
+        """Measurement -> the error that it would leave, the least first and without its causes;
+        those that would change nothing are left out.
 
         Args:
             now: the error of the sum, if it is known.
