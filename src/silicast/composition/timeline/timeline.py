@@ -258,57 +258,46 @@ class _Simulation:
             if any(other >= index for other in waits[index]):
                 raise ValueError(f"execution {index} waits for itself or a later one")
         self.duration, self.stream, self.waits = duration_s.tolist(), list(stream), waits
-        self.launches, self.shares = launches, shares.tolist()
+        self.launches, self.shares = launches, shares.T.tolist()
         self.start, self.end = [_NEVER] * count, [_NEVER] * count
         self.issue = [_NEVER] * count
         self.each_s, self.reads = launches.each_s.tolist(), launches.reads.tolist()
         self.issued, self.host_s = 0, 0.0
-        self.turns = turns
+        self.turns, self.served = turns, [0] * len(turns)
         self.turn = {index: number for number, queue in enumerate(turns) for index in queue}
 
     def timeline(self) -> Timeline:
         from silicast.composition.step.concurrency import slowdown
 
-        queues: dict[int, list[int]] = {}
-        for index, name in enumerate(self.stream):
-            queues.setdefault(name, []).append(index)
-        heads = dict.fromkeys(queues, 0)
-        served = [0] * len(self.turns)
+        duration, stream, turn, of_resources = self.duration, self.stream, self.turn, self.shares
+        queues: dict[int, list[int]] = {name: [] for name in stream}
+        for index in range(len(duration) - 1, -1, -1):
+            queues[stream[index]].append(index)
         left: dict[int, float] = {}
-        now, done = 0.0, 0
+        now = 0.0
         self._launch()
-        while done < len(self.duration):
-            upcoming = _NEVER
-            for name, queue in queues.items():
-                position = heads[name]
-                if position == len(queue) or queue[position] in left:
-                    continue
-                index = queue[position]
-                number = self.turn.get(index, -1)
-                if number >= 0 and self.turns[number][served[number]] != index:
-                    continue
-                ready = max([self.issue[index], *[self.end[other] for other in self.waits[index]]])
-                if ready <= now:
-                    self.start[index], left[index] = now, self.duration[index]
-                else:
-                    upcoming = min(upcoming, ready)
+        while queues:
+            upcoming = self._begin(queues, left, now)
             slower = 1.0  # one alone takes no more of anything than there is
             if len(left) > 1:
-                slower = slowdown([sum([row[index] for index in left]) for row in self.shares])
+                taken = zip(*[of_resources[index] for index in left], strict=True)
+                slower = slowdown([sum(shares) for shares in taken])
             finish = min([work * slower for work in left.values()], default=_NEVER)
             step = min(finish, upcoming - now)
             if step == _NEVER:
                 raise ValueError("executions wait for each other: turns contradict streams")
             now = upcoming if step == upcoming - now else now + step
-            for index in list(left):
-                left[index] -= step / slower
-                if left[index] <= 1e-12 * self.duration[index] + 1e-18:
+            for index, work in list(left.items()):
+                remaining = left[index] = work - step / slower
+                if remaining <= 1e-12 * duration[index] + 1e-18:
                     del left[index]
                     self.end[index] = now
-                    heads[self.stream[index]] += 1
-                    if index in self.turn:
-                        served[self.turn[index]] += 1
-                    done += 1
+                    queue = queues[stream[index]]
+                    queue.pop()
+                    if not queue:
+                        del queues[stream[index]]
+                    if index in turn:
+                        self.served[turn[index]] += 1
                     self._launch()
         return Timeline(
             np.array(self.issue),
@@ -317,6 +306,31 @@ class _Simulation:
             np.array(self.stream, dtype=np.int64),
             self.launches.each_s,
         )
+
+    def _begin(self, queues: dict[int, list[int]], left: dict[int, float], now: float) -> float:
+        """Begins what can begin now; returns when the next one of the others can.
+
+        Args:
+            queues: of each stream what has not ended, the last first.
+            left: work of those that run.
+        """
+        issue, end, waits, turn, turns = self.issue, self.end, self.waits, self.turn, self.turns
+        upcoming = _NEVER
+        for queue in queues.values():
+            index = queue[-1]
+            if index in left:
+                continue
+            number = turn.get(index, -1)
+            if number >= 0 and turns[number][self.served[number]] != index:
+                continue
+            ready = issue[index]
+            for other in waits[index]:
+                ready = max(ready, end[other])
+            if ready <= now:
+                self.start[index], left[index] = now, self.duration[index]
+            else:
+                upcoming = min(upcoming, ready)
+        return upcoming
 
     def _launch(self) -> None:
         """The host launches ahead until it waits for a result that is not there yet."""
