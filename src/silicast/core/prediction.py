@@ -170,8 +170,9 @@ class ErrorFactors:
         if causes:
             squares = _sums([(time, factors.causes) for time, factors in terms], 2)
             made_of = {name: math.sqrt(squares[name]) / total for name in sorted(squares)}
+        ordered = sorted(shared) if causes else shared
         return ErrorFactors(
-            {name: shared[name] / total for name in sorted(shared)},
+            {name: shared[name] / total for name in ordered},
             math.sqrt(independent) / total,
             made_of,
         )

@@ -184,7 +184,7 @@ def _stated(scenario: Scenario) -> Iterator[tuple[str, Any]]:
         return
     for field in SWITCHES:
         value: Any = scenario
-        for name in _path(field):
+        for name in _PATHS[field]:
             value = value.get(name) if isinstance(value, dict) else getattr(value, name, None)
         if value not in OFF:
             yield field, value
@@ -194,6 +194,9 @@ def _path(field: str) -> tuple[str, ...]:
     """Where a field stands in a :class:`Scenario`."""
     table, *remaining = field.split(".")
     return (table, *remaining) if table in ("kernel", "workload") else ("raw", table, *remaining)
+
+
+_PATHS = {field: _path(field) for field in SWITCHES}
 
 
 def _with(table: Any, path: Sequence[str], value: Any) -> Any:

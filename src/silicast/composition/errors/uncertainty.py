@@ -23,7 +23,7 @@ step takes that is none of its kernels, which depends on the way of execution.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, final
@@ -252,40 +252,45 @@ class Uncertainty:
         laid_out: _Cases,
         *,
         causes: bool,
-    ) -> Iterator[list[ErrorFactors]]:
+    ) -> list[list[ErrorFactors]]:
         """:meth:`_errors` of sums of one layout."""
         seconds = np.array([total.seconds for total in totals])
         whole = seconds.sum(axis=1) + np.array([total.host_s for total in totals])
         layouts, count = laid_out.layouts, laid_out.layouts[0].loadings.shape[1]
         by_call = binned(layouts[0].call, seconds, count)[:, :, None]  # the same in all layouts
-        shares = [
-            (np.matmul(layout.loadings, by_call)[:, :, 0] / whole[:, None]).tolist()
-            for layout in layouts
-        ]
         log_sd = np.array([total.own_log_sd for total in totals])
         sds = self._own(seconds, log_sd, laid_out, whole)
         usual = constants()[f"{mode_of(self.engine)}.composition_log_sd"]
         composition = usual if self._whole is None else self._whole.log_sd
-        squares = sds * sds
-        independent = [
-            [math.sqrt(math.fsum([*each, composition * composition])) for each in of_cases]
-            for of_cases in squares.tolist()
-        ]
-        known = [HOST in measured for measured in cases]
-        for row, (total, whole_s) in enumerate(zip(totals, whole.tolist(), strict=True)):
-            beside = {x: self._beside_kernels(total, whole_s, host_measured=x) for x in set(known)}
-            errors = []
-            for case, layout in enumerate(layouts):
-                linear = dict(zip(layout.names, shares[case][row], strict=True))
-                linear |= beside[known[case]]
-                loadings = {name: value for name, value in linear.items() if value > 0.0}
+        own = (sds * sds).tolist()
+        beside = {
+            x: [
+                self._beside_kernels(total, whole_s, host_measured=x)
+                for total, whole_s in zip(totals, whole.tolist(), strict=True)
+            ]
+            for x in {HOST in measured for measured in cases}
+        }
+        tables = {x: np.array([[*each.values()] for each in some]) for x, some in beside.items()}
+        errors: list[list[ErrorFactors]] = [[] for _ in totals]
+        for case, (layout, measured) in enumerate(zip(layouts, cases, strict=True)):
+            host_measured = HOST in measured
+            others = beside[host_measured][0]
+            kept = [at for at, name in enumerate(layout.names) if name not in others]
+            kernels = np.matmul(layout.loadings, by_call)[:, :, 0] / whole[:, None]
+            both = np.take(kernels, kept, axis=1), tables[host_measured]
+            table = np.concatenate(both, axis=1).tolist()
+            names = (*[layout.names[at] for at in kept], *others)
+            for row, values in enumerate(table):
+                pairs = zip(names, values, strict=True)
+                loadings = {name: value for name, value in pairs if value > 0.0}
+                variance = math.fsum([*own[row][case], composition * composition])
                 made_of = {}
                 if causes:
-                    pairs = zip(self._pairs.causes, sds[row, case].tolist(), strict=True)
-                    made_of = {name: sd for name, sd in pairs if sd > 0.0}
+                    of_shapes = zip(self._pairs.causes, sds[row, case].tolist(), strict=True)
+                    made_of = {name: sd for name, sd in of_shapes if sd > 0.0}
                     made_of[COMPOSITION] = composition
-                errors.append(ErrorFactors(loadings, independent[row][case], made_of))
-            yield errors
+                errors[row].append(ErrorFactors(loadings, math.sqrt(variance), made_of))
+        return errors
 
     def _beside_kernels(self, total: Sum, whole: float, *, host_measured: bool) -> dict[str, float]:
         """Loadings of the power state, the engine's release, the host, routing and an assumed
