@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import force_setattr
 
 from silicast.core.decode import Terse
 from silicast.scenario.reading.limits import (
@@ -111,7 +112,11 @@ class PrecisionTable(Terse, frozen=True):
     """Number formats; what is left out is as the checkpoint says, else bf16.
 
     ``experts`` and ``attention``: recipes of the routed experts and of attention's projections,
-    where they are not the other layers'.
+    where they are not the other layers'. ``auto``, as servers' command lines have it, is the
+    checkpoint's own, like a field that is left out.
+
+    >>> PrecisionTable(recipe="auto", kv_cache="fp8") == PrecisionTable(kv_cache="fp8")
+    True
     """
 
     weights: Name | None = None
@@ -121,6 +126,16 @@ class PrecisionTable(Terse, frozen=True):
     group_size: Annotated[int, Meta(ge=1, le=65536)] | None = None
     experts: Name | None = None
     attention: Name | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if is_own_format(getattr(self, name)):
+                force_setattr(self, name, None)
+
+
+def is_own_format(value: object) -> bool:
+    """Whether a format is the checkpoint's own by a name of servers' command lines."""
+    return isinstance(value, str) and value.strip().casefold() == "auto"
 
 
 class ParallelTable(Terse, frozen=True):

@@ -29,3 +29,41 @@ def test_an_engine_that_may_load_32_bits_as_16_is_said_to_keep_them() -> None:
 )
 def test_what_is_stated_or_not_so_is_not_remarked(asked: dict[str, Any]) -> None:
     assert not _says(**asked)
+
+
+@pytest.mark.parametrize("model", ["Llama-3.1-8B", "Qwen3-8B-FP8", "Llama-3.3-70B-NVFP4"])
+def test_auto_is_the_checkpoint_of_any_format(model: str) -> None:
+    """As a field that is left out: the formats of the checkpoint, not those of no checkpoint."""
+    work = {"batch": 1, "input_len": 16, "output_len": 2}
+    scenario: dict[str, Any] = {"task": "inference", "model": model, "device": "b200"}
+    own = silicast.predict(**scenario, workload=work)
+    for precision in ({"recipe": "auto"}, {"weights": "AUTO", "kv_cache": "auto"}):
+        stated = silicast.predict(**scenario, workload=work, precision=precision)
+        assert stated.metrics == own.metrics
+        assert stated.warnings == own.warnings
+    flagged = silicast.infer(
+        model=model, device="b200", batch=1, input_len=16, output_len=2, dtype="auto"
+    )
+    assert flagged.metrics == own.metrics
+
+
+def test_auto_beside_a_stated_format_leaves_that_one() -> None:
+    asked = {"model": "Llama-3.1-8B", "device": "h100", "batch": 1, "input_len": 4096}
+    halved = silicast.infer(**asked, dtype="auto", kv_dtype="fp8")
+    assert halved.memory_gb < silicast.infer(**asked, dtype="auto", kv_dtype="auto").memory_gb
+
+
+def test_auto_in_a_pool_is_the_checkpoint_of_the_pool() -> None:
+    pool = {"device": "h100", "model": "Llama-3.1-8B", "engine": {"name": "vllm"}}
+    scenario: dict[str, Any] = {
+        "task": "serving",
+        "workload": {
+            "arrival": {"kind": "closed", "concurrency": 2},
+            "requests": 4,
+            "input_len": 64,
+            "output_len": 4,
+        },
+    }
+    auto = pool | {"precision": {"recipe": "auto", "kv_cache": "auto"}}
+    stated = silicast.predict(**scenario, pools={"main": auto})
+    assert stated.metrics == silicast.predict(**scenario, pools={"main": pool}).metrics

@@ -14,7 +14,8 @@ class LaunchMemoryTable(Strict, frozen=True):
 
     Attributes:
         since: the first release; "" = all before the next.
-        sampler_bytes: a logit of the profiled rows, at the sampler's worst point, logits included.
+        sampler_bytes: a logit of the profiled rows, at the sampler's worst point, logits included;
+            of a share of what is "empty", nothing is profiled.
         process_gib: what its process holds outside of the allocator, as far as it counts; 2^30
             bytes.
         group_gib: on top, buffers of the collectives of several devices, as far as they count.
@@ -25,14 +26,23 @@ class LaunchMemoryTable(Strict, frozen=True):
             their width and the hidden size are padded when they are loaded.
     """
 
-    sampler_bytes: float
     process_gib: float
+    sampler_bytes: float = 0.0
     since: str = ""
     group_gib: float = 0.0
     graph_gib: float = 0.0
     unfused: bool = False
     log_sd: float = 0.15
     expert_multiples: dict[str, dict[str, tuple[int, int]]] = {}
+
+    def at_start_gib(self, gpus: int) -> float:
+        """What a device holds before anything is loaded, 2^30 bytes, of a replica of so many.
+
+        >>> table = LaunchMemoryTable(process_gib=0.5, group_gib=0.25)
+        >>> table.at_start_gib(1), table.at_start_gib(8)
+        (0.5, 0.75)
+        """
+        return self.process_gib + (self.group_gib if gpus > 1 else 0.0)
 
 
 class HostLayersTable(Strict, frozen=True):

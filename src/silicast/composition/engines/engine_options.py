@@ -12,6 +12,8 @@ option                        values               what it does
 ``overlap``                   true, false          second streams (shared experts beside others)
 ``fused_all_reduce``          true, false          sums over ranks that also add and norm
 ``cut_rows``                  true, false          devices that share layers share products too
+``encoder_parallel``          "weights", "data"    tensor ranks share an encoder of images, or the
+                                                   images, which each encodes whole
 ``custom_all_reduce``         true, false          sums by the engine's kernels, else the usual
 ``nvls``                      true, false          long sums are made in the NVLink switch
 ``fused_routing``             true, false          one kernel chooses experts within groups
@@ -83,7 +85,7 @@ EAGER_CAVEAT = (
 )
 MOST = 1 << 40
 """Of a number without an upper limit."""
-OF_SWITCHES = ("cut_rows", "fused_attention")
+OF_SWITCHES = ("cut_rows", "encoder_parallel", "fused_attention")
 """Options of engines whose files state a switch that sets them."""
 _GRAPHS: Mapping[str, Launch] = {
     "full": "graph", "piecewise": "piecewise", "decode": "graph", "off": "stream",
@@ -529,6 +531,9 @@ _OPTIONS: Mapping[str, Callable[[Engine, Any], Engine]] = {
     "fused_latent": _in_table("fused_latent", "fusion", "latent"),
     "fused_attention": _in_table("fused_attention", "fusion", "scores"),
     "cut_rows": _in_table("cut_rows", "parallel", "rows"),
+    "encoder_parallel": _one_of(
+        "encoder_parallel", "encoder", {"weights": "weights", "data": "data"}
+    ),
     "policy": _policy,
     "http_server": _http_server,
     "max_num_seqs": _count("max_num_seqs", "max_sequences"),

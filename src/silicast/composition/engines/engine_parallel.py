@@ -14,6 +14,9 @@ class EngineParallelTable(Strict, frozen=True):
     Attributes:
         gathers_dense: with attention_dp, dense layers are cut over all ranks, whose groups gather
             their tokens for them; else each group runs its own.
+        encoder: of images, before a decoder: each tensor rank holds it "whole" and runs all of it;
+            ranks share its "weights"; or each holds it whole and runs a share of the images
+            ("data").
         extra_layers: the pipeline stages that hold one layer more where stages do not divide them.
         mixes_prefill: a step may hold sequences in prefill and in decode; else prefill goes first.
         expert_copies: beside the experts; expert_places: for both together, 0 = not stated.
@@ -54,6 +57,7 @@ class EngineParallelTable(Strict, frozen=True):
     bucket_parameters_a_rank: int = 0
     mixes_prefill: bool = True
     gathers_dense: bool = False
+    encoder: Literal["whole", "weights", "data"] = "whole"
     extra_layers: ExtraLayers = "before_last"
     expert_copies: int = 0
     expert_places: int = 0

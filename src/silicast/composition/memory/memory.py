@@ -179,9 +179,10 @@ def launch_memory(
     whole, share = deployment.device.dram.capacity_bytes, share or memory.usable_fraction
     framework = round(deployment.machine.framework_gb * GB)
     weights = weight_bytes(model, plan, precision, policy=policy)
-    if memory.fraction_of == "empty":  # results are left what the share leaves
-        return LaunchMemory(round((whole - framework) * share), weights, 0, 0)
     launch = None if deployment.machine.in_line else deployment.engine.launch_memory
+    if memory.fraction_of == "empty":  # results are left what the share leaves
+        held = framework if launch is None else round(launch.at_start_gib(plan.gpus) * GIB)
+        return LaunchMemory(round((whole - held) * share), weights, 0, 0)
     results = activation_bytes(
         model,
         plan,

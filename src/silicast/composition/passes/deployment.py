@@ -109,6 +109,7 @@ def policy_of(
     host_layers, expert_layers, host_table = _in_host_memory(machine, model, plan)
     return ParallelPolicy(
         gathers_dense=engine.parallel.gathers_dense,
+        cuts_encoder=engine.parallel.encoder == "weights",
         extra_layers=engine.parallel.extra_layers,
         all_to_all=all_to_all,
         mixes_prefill=engine.parallel.mixes_prefill,

@@ -111,7 +111,7 @@ def _counted(
 def _local(weight: Weight, tp: I64, ep: I64, etp: I64) -> I64:
     """Parameters of a weight on one rank."""
     whole = weight.parameters
-    if weight.cut == "none":
+    if weight.cut in ("none", "encoder"):
         return np.full_like(tp, whole)
     if weight.cut == "kv_heads":
         each = weight.count * weight.inputs * (weight.outputs // weight.heads)

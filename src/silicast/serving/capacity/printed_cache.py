@@ -102,7 +102,8 @@ def launch_remarks(deployment: Deployment, limits: Limits, layout: KvLayout) -> 
     if limits.sequences < usual:
         remarks.append(FEWER.format(limits.sequences, usual, engine.name, deployment.device.name))
     short = printed.model_tokens and printed.concurrency < 1.0
-    if short and engine.launch_memory is not None and limits.model_tokens == UNBOUNDED:
+    refuses = engine.launch_memory is not None and engine.memory.fraction_of == "device"
+    if short and refuses and limits.model_tokens == UNBOUNDED:
         longest = (printed.model_tokens, printed.tokens)
         fits = _most(layout, limits, printed.model_tokens)
         remarks.append(NO_START.format(engine.name, deployment.model.name, *longest, fits))

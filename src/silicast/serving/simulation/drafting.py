@@ -97,6 +97,7 @@ def layers_of(model: ModelConfig, count: int = 1, *, dense: bool = False) -> Mod
         encoder=None,
         published_parameters=0,
         encoder_parameters=0,
+        encoder_heads=0,
     )
 
 

@@ -208,9 +208,10 @@ class Reader:
             if values := self._part(part):
                 table[part] = PARTS[part](**values)
         if family.vision:
-            from silicast.workload.families.vision import encoder_parameters
+            from silicast.workload.families.vision import encoder_heads, encoder_parameters
 
             table["encoder_parameters"] = encoder_parameters(family.vision, self.fields)
+            table["encoder_heads"] = encoder_heads(family.vision, self.fields)
         if table.get("position") == "learned":
             table.setdefault("position_rows", table["max_positions"])
         if table.get("embedding_width") == table["hidden"]:

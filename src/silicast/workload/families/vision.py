@@ -21,6 +21,23 @@ def encoder_parameters(kind: str, fields: Fields) -> int:
     return _COUNTS[kind](vision, fields) if vision.names() else 0
 
 
+def encoder_heads(kind: str, fields: Fields) -> int:
+    """Heads of the encoder's attention that servers' tensor ranks share out; 0 where their code
+    runs it whole on every rank (MoonViT: vLLM 0.11.0, moonvit.py), or that is not known.
+    """
+    vision = fields.table("vision_config")
+    names = _SHARED_HEADS.get(kind, ())
+    return vision.integer(*names, default=16) if vision.names() and names else 0
+
+
+_SHARED_HEADS: Mapping[str, tuple[str, ...]] = {
+    "qwen3": ("num_heads",),
+    "llama4": ("num_attention_heads",),
+    "siglip": ("num_attention_heads",),
+}
+"""Fields with the heads of encoders whose layers vLLM 0.11.0 and SGLang 0.5.6 divide."""
+
+
 def _moon_vit(vision: Fields, _: Fields) -> int:
     """MoonViT and its projector (Kimi-K2.5): patches, a table of positions, layers, two products
     over merged patches.

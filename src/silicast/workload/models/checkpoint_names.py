@@ -51,10 +51,12 @@ class Understood(msgspec.Struct, frozen=True):
 
     Attributes:
         model: a name of the catalog; format: of its weights, None = as there.
+        formats_of: the model of the catalog that has that very format; "" = none.
     """
 
     model: str
     format: CheckpointFormat | None
+    formats_of: str = ""
 
 
 @cache
@@ -75,11 +77,14 @@ def _end() -> re.Pattern[str]:
     return re.compile(rf"-({either})$")
 
 
-def understood(name: str, canonical: Callable[[str], str | None]) -> Understood | None:
+def understood(
+    name: str, canonical: Callable[[str], str | None], base_of: Callable[[str], str] = lambda _: ""
+) -> Understood | None:
     """The model and format that a name states, None where nothing is left that is known.
 
     Args:
         canonical: the catalog's name for a name, None = unknown.
+        base_of: the model whose variant a model of the catalog is; "" = of none.
 
     >>> from silicast.core.naming import normalise
     >>> known = {"qwen2.57b": "Qwen2.5-7B"}.get
@@ -91,12 +96,14 @@ def understood(name: str, canonical: Callable[[str], str | None]) -> Understood 
     while True:
         model = _known(remaining, canonical)
         if model is not None:
-            model_of_format = (
-                None if weight_format is None else canonical(f"{model}-{weight_format.own}")
-            )
-            if model_of_format is not None:
-                return Understood(model_of_format, None)
-            return Understood(model, weight_format)
+            if weight_format is None:
+                return Understood(model, None)
+            formatted = canonical(f"{model}-{weight_format.own}")
+            if formatted is not None:
+                return Understood(formatted, None)
+            base = base_of(model)
+            like = canonical(f"{base}-{weight_format.own}") if base else None
+            return Understood(model, weight_format, like or "")
         match = _end().search(remaining)
         if match is None:
             return None

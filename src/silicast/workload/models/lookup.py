@@ -50,12 +50,16 @@ MOST_REF = 256
 class ModelEntry(Strict, frozen=True):
     """A line of the index: a model's file, within :data:`FOLDER` or absolute, or the structure that
     it needs and that is not modelled.
+
+    Attributes:
+        base: the model of the file whose variant it is; "" = it is that model itself.
     """
 
     name: str
     aliases: list[str]
     file: str = ""
     missing: str = ""
+    base: str = ""
 
 
 @cache
@@ -64,14 +68,15 @@ def model_index() -> NameIndex[ModelEntry]:
     entries = msgspec.json.decode(INDEX.read_bytes(), type=list[ModelEntry])
     user_folder = os.environ.get("SILICAST_CATALOG")
     for path, table in _tables(Path(user_folder) / "models") if user_folder else ():
-        entries.append(ModelEntry(table.name or path.stem, table.aliases, str(path.resolve())))
+        entries += _entries(table, table.name or path.stem, str(path.resolve()))
     return NameIndex("model", {entry.name: (entry, entry.aliases) for entry in entries})
 
 
 def model_names() -> tuple[str, ...]:
-    """Catalog names of all models that can be predicted, in order."""
+    """Catalog names of all models that can be predicted, in order; variants of them left out."""
     index = model_index()
-    return tuple(name for name in index.names if index.get(name).file)
+    entries = ((name, index.get(name)) for name in index.names)
+    return tuple(name for name, entry in entries if entry.file and not entry.base)
 
 
 def not_yet_models() -> dict[str, str]:
@@ -180,7 +185,7 @@ def _named_model(name: str) -> ModelConfig:
 
     from silicast.workload.models.checkpoint_names import understood
 
-    meaning = understood(name, canonical)
+    meaning = understood(name, canonical, lambda model: index.get(model).base)
     if meaning is None:
         if os.sep in name and Path(name).is_dir():
             raise SilicastError(
@@ -193,6 +198,10 @@ def _named_model(name: str) -> ModelConfig:
     model = _catalog_model(meaning.model)
     if meaning.format is None:
         return model
+    if meaning.formats_of:
+        own = f"{model.name}-{meaning.format.own}"
+        published = _catalog_model(meaning.formats_of).default_precision
+        return replace(model, name=own, default_precision=published)
     shown = name.rsplit("/", 1)[-1]
     formats = {k: v for k, v in msgspec.structs.asdict(meaning.format.precision).items() if v}
     precision = Precision.from_formats(**formats, default=model.default_precision)
@@ -202,11 +211,11 @@ def _named_model(name: str) -> ModelConfig:
 
 @cache
 def _catalog_model(canonical: str) -> ModelConfig:
-    return _from_path(_path_of(canonical))
+    return _indexed(canonical, 0)
 
 
-def _path_of(name: str) -> Path:
-    """The file of a name in the index; a model that is not modelled is an error."""
+def _indexed(name: str, depth: int) -> ModelConfig:
+    """The model of a name in the index; one that is not modelled is an error."""
     canonical = model_index().canonical(name[:200])
     entry = model_index().get(canonical)
     if not entry.file:
@@ -215,7 +224,14 @@ def _path_of(name: str) -> Path:
             "model",
             "see `silicast models` for those that can be predicted",
         )
-    return FOLDER / entry.file
+    path = FOLDER / entry.file
+    if not entry.base:
+        return _from_path(path, depth)
+    variants = decode_model(json_object(path), file=str(path)).variants
+    changes = next(table for table in variants if table["name"] == entry.name)
+    variant = _from_object({"base": entry.base, **changes}, "", str(path), depth)
+    published = _indexed(entry.base, depth).published_parameters  # of the same structure
+    return replace(variant, published_parameters=published)
 
 
 def _from_path(path: Path, depth: int = 0) -> ModelConfig:
@@ -254,7 +270,7 @@ def _from_object(data: dict[str, Any], name: str, file: str, depth: int) -> Mode
             return _from_path(Path(wanted), depth + 1)
         if wanted not in model_index():
             return find_model(wanted)
-        return _from_path(_path_of(wanted), depth + 1)
+        return _indexed(wanted, depth + 1)
 
     return build_model(decode_model(data, file=file), base, file=file)
 
@@ -287,11 +303,27 @@ def catalog_tables() -> list[tuple[Path, ModelHeader]]:
     return sorted(_tables(FOLDER), key=lambda pair: pair[1].name.casefold())
 
 
+def _entries(table: ModelHeader, name: str, file: str) -> list[ModelEntry]:
+    """The entries of a file: of its model, and of each variant.
+
+    Raises:
+        SilicastError: a variant has no name.
+    """
+    entries = [ModelEntry(name, list(table.aliases), file)]
+    for number, values in enumerate(table.variants):
+        variant = decode_model(values, file=file)
+        if not variant.name:
+            raise SilicastError("missing", field=f"variants[{number}].name", file=file)
+        entries.append(ModelEntry(variant.name, list(variant.aliases), file, base=name))
+    return entries
+
+
 def make_index() -> bytes:
     """The content that ``index.json`` must have."""
     entries = [
-        ModelEntry(table.name, list(table.aliases), file=path.name)
+        entry
         for path, table in catalog_tables()
+        for entry in _entries(table, table.name, path.name)
     ]
     for missing, models in tomllib.loads(NOT_YET.read_text(encoding="utf-8")).items():
         entries += [

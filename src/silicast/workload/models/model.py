@@ -38,7 +38,8 @@ LIMITS: dict[str, tuple[int, int]] = {
     "head_dim": (1, 1 << 14), "intermediate": (1, 1 << 22), "vocab": (1, 1 << 24),
     "max_positions": (0, 1 << 28), "position_rows": (0, 1 << 28), "mtp_layers": (0, 64),
     "predicts": (0, 64),
-    "no_rope_every": (0, 1024), "encoder_parameters": (0, 1 << 40), "embedding_width": (0, 1 << 20),
+    "no_rope_every": (0, 1024), "encoder_parameters": (0, 1 << 40),
+    "encoder_heads": (0, 1 << 16), "embedding_width": (0, 1 << 20),
     "type_rows": (0, 1 << 20), "relative_buckets": (0, 1 << 16), "mel_bins": (0, 1 << 12),
     "layer_input": (0, 1 << 14),
 }  # fmt: skip
@@ -109,6 +110,8 @@ class ModelConfig:
         layer_input: width of an embedding of the token that every layer has for itself; 0 = none.
         output_gate: attention's output is scaled by a gate that is projected beside the queries.
         encoder_parameters: of encoders before the decoder (vision), which this graph does not run.
+        encoder_heads: of their attention, which servers' tensor ranks share out; 0 = servers'
+            code holds them whole on every rank, or not known.
         default_precision: formats of the published checkpoint, bf16 where it does not say.
         published_parameters: exact count its publisher states, 0 = none.
         source: where the numbers come from.
@@ -180,6 +183,7 @@ class ModelConfig:
     layer_input: int = 0
     output_gate: bool = False
     encoder_parameters: int = 0
+    encoder_heads: int = 0
     default_precision: Precision = Precision()
     published_parameters: int = 0
     source: str = ""

@@ -94,11 +94,14 @@ class ModelHeader(Terse, frozen=True):
 
     Attributes:
         window: of all layers, instead of ``windows``.
+        variants: checkpoints of the same structure whose configurations differ in some fields:
+            each a table like a file with this one as its ``base``.
     """
 
     name: str = ""
     base: str = ""
     aliases: list[str] = []
+    variants: list[dict[str, Any]] = []
     window: int | None = None
     precision: ModelPrecisionTable = ModelPrecisionTable()
     parameters: ParametersTable | None = None

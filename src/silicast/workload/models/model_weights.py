@@ -119,7 +119,7 @@ def input_weights(model: ModelConfig) -> tuple[Weight, ...]:
         weights.append(Weight("layer_inputs_norm", model.layer_input))
     weights += _stem_weights(model)
     if model.encoder_parameters:
-        weights.append(Weight("encoder", model.encoder_parameters))
+        weights.append(Weight("encoder", model.encoder_parameters, cut="encoder"))
     if model.encoder is not None:
         weights += encoder_weights(model.encoder)
     return tuple(weights)

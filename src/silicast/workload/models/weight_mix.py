@@ -371,6 +371,7 @@ def _of_file(
         default_precision=precision,
         formats=tuple(formats) if any(formats) else (),
         encoder_parameters=0,
+        encoder_heads=0,
         mtp_layers=0,
     )
 

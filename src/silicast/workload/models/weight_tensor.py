@@ -11,7 +11,7 @@ from silicast.workload.transformers.plan import Shard
 
 Cut = Literal[
     "outputs", "inputs", "kv_heads", "vocab", "experts", "expert_outputs", "expert_inputs",
-    "dense_outputs", "dense_inputs", "none",
+    "dense_outputs", "dense_inputs", "encoder", "none",
 ]  # fmt: skip
 Kind = Literal["linear", "projection", "expert", "router", "table", "vector"]
 
@@ -29,6 +29,7 @@ class Weight:
         cut: the dimension that tensor parallelism divides; "none" = every rank holds it whole.
             "experts": ranks share the experts; "expert_outputs", "expert_inputs": their width too;
             "dense_outputs", "dense_inputs": the ranks that share the MLP of a dense layer.
+            "encoder": the ranks that share an encoder of images before the decoder.
         kind: "linear" weights follow the recipe, "projection" that of attention and "expert" that
             of routed experts; routers, tables (embedding, head) and vectors (norms, biases) stay
             in the format between kernels.
@@ -65,6 +66,8 @@ class Weight:
             return shard.kv_heads_of(self.heads) * (self.outputs // self.heads), self.inputs
         if self.cut == "vocab":
             return shard.vocab, self.inputs
+        if self.cut == "encoder":
+            return -(-self.outputs // shard.encoder_tp), self.inputs
         ranks = shard.tp
         if self.cut.startswith("dense"):
             ranks = shard.dense_tp

@@ -12,6 +12,7 @@ from silicast.core.errors import unmodelled
 from silicast.core.naming import normalise
 from silicast.workload.graphs.graph import Graph
 from silicast.workload.networks.network_nodes import NetworkNodes
+from silicast.workload.transformers.plan import encoder_ranks
 
 PAGE = "docs/how-to/add-a-model.md"
 
@@ -80,32 +81,62 @@ class ImageEncoder:
         """What goes to the language model for so many tokens, the taps' results included."""
         return tokens * self.out * (1 + self.taps) * element_bytes
 
-    def graph(self, images: int, tokens: int, dtype: str) -> Graph:
-        """The pass over so many images of ``tokens`` tokens each."""
-        nodes, width, inner = NetworkNodes(dtype), self.hidden, self.intermediate
+    def ranks(self, tp: int) -> int:
+        """Of ``tp`` ranks, those that share its heads and the width of its MLP; 1 = they hold it
+        whole, as heads or width are no multiple.
+
+        >>> [encoder_of("Qwen3-VL-8B").ranks(tp) for tp in (1, 2, 3, 8)]
+        [1, 2, 1, 8]
+        """
+        return encoder_ranks(self.heads, tp) if self.intermediate % tp == 0 else 1
+
+    def graph(
+        self,
+        images: int,
+        tokens: int,
+        dtype: str,
+        *,
+        ranks: int = 1,
+        gathers: tuple[int, int] = (0, 1),
+    ) -> Graph:
+        """The pass of one device over so many images of ``tokens`` tokens each.
+
+        Args:
+            ranks: tensor ranks that share heads, MLP and mergers (:meth:`ranks`).
+            gathers: images of all devices, and how many devices share them out: each gets the
+                tokens of all at the end.
+        """
+        nodes, width, inner = NetworkNodes(dtype), self.hidden, self.intermediate // ranks
         patches = tokens * self.merge**2
-        rows, head = images * patches, width // self.heads
+        rows, head, heads = images * patches, width // self.heads, self.heads // ranks
         nodes.linear("patches", rows, width, 3 * self.patch**2 * self.temporal)
         nodes.pointwise("positions", "add", rows * width, 2)
         blocks = [nodes.block("stem")]
         nodes.norm("norm1", rows, width)
-        nodes.linear("qkv", rows, 3 * width, width)
-        nodes.rope("rope", rows, self.heads, head)
-        nodes.attention("attention", images, self.heads, head, patches, patches)
-        nodes.linear("o", rows, width, width)
+        nodes.linear("qkv", rows, 3 * heads * head, width)
+        nodes.rope("rope", rows, heads, head)
+        nodes.attention("attention", images, heads, head, patches, patches)
+        nodes.linear("o", rows, width, heads * head)
+        nodes.all_reduce("o_sum", rows * width, ranks)
         nodes.pointwise("residual1", "add", rows * width, 2)
         nodes.norm("norm2", rows, width)
         nodes.linear("up", rows, inner, width)
         nodes.pointwise("gelu", "gelu", rows * inner)
         nodes.linear("down", rows, width, inner)
+        nodes.all_reduce("down_sum", rows * width, ranks)
         nodes.pointwise("residual2", "add", rows * width, 2)
         blocks.append(nodes.block("layer", self.depth))
         merged, out_rows = width * self.merge**2, images * tokens
+        shared = merged // ranks
         nodes.norm("merger_norm", out_rows, merged)
-        nodes.linear("merger_up", out_rows, merged, merged)
-        nodes.pointwise("merger_gelu", "gelu", out_rows * merged)
-        nodes.linear("merger_down", out_rows, self.out, merged)
+        nodes.linear("merger_up", out_rows, shared, merged)
+        nodes.pointwise("merger_gelu", "gelu", out_rows * shared)
+        nodes.linear("merger_down", out_rows, self.out, shared)
+        nodes.all_reduce("merger_sum", out_rows * self.out, ranks)
         blocks.append(nodes.block("merger", 1 + self.taps))
+        if gathers[1] > 1:
+            nodes.all_gather("tokens", gathers[0] * tokens * self.out * (1 + self.taps), gathers[1])
+            blocks.append(nodes.block("results"))
         return Graph("image_encoder", tuple(blocks))
 
 

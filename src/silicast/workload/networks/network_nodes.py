@@ -67,6 +67,16 @@ class NetworkNodes:
         if gpus > 1:
             self._add(f"{name}_results", "all_to_all", 1, bytes=size, gpus=gpus)
 
+    def all_reduce(self, name: str, elements: int, gpus: int) -> None:
+        """The sum over ``gpus`` of an array of so many elements; nothing on one device."""
+        if gpus > 1:
+            self._add(name, "all_reduce", 0, bytes=elements * self._bytes, gpus=gpus)
+
+    def all_gather(self, name: str, elements: int, gpus: int) -> None:
+        """The parts of ``gpus``, together so many elements, on each; nothing on one device."""
+        if gpus > 1:
+            self._add(name, "all_gather", elements, bytes=elements * self._bytes, gpus=gpus)
+
     def norm(self, name: str, rows: int, width: int, family: str = "layernorm") -> None:
         """A norm of ``rows`` rows."""
         self._add(name, family, rows * width, tokens=rows, hidden=width, residual=0)

@@ -45,6 +45,7 @@ class ParallelPolicy:
     Attributes:
         gathers_dense: with attention_dp, dense layers are cut over all tp x attention_dp ranks,
             whose groups gather their tokens for them; else each group runs its own copy.
+        cuts_encoder: tensor ranks share an encoder of images; else each holds it whole.
         extra_layers: the pipeline stages that hold one layer more where stages do not divide the
             layers.
         all_to_all: with attention_dp and whole experts on every rank (tp = 1, ep = attention_dp),
@@ -63,6 +64,7 @@ class ParallelPolicy:
     """
 
     gathers_dense: bool = False
+    cuts_encoder: bool = False
     extra_layers: ExtraLayers = "before_last"
     all_to_all: bool = False
     mixes_prefill: bool = True
@@ -133,6 +135,7 @@ class Shard:
             product is the number of ranks of a stage.
         groups: groups of tp ranks that each attend to sequences of their own (attention_dp).
         dense_tp: ranks that share the width of a dense layer's MLP.
+        encoder_tp: ranks that share an encoder of images; 1 = each holds it whole.
     """
 
     tp: int
@@ -142,6 +145,7 @@ class Shard:
     shared_intermediate: int = 0
     groups: int = 1
     dense_tp: int = 1
+    encoder_tp: int = 1
 
     def heads_of(self, heads: int) -> int:
         """Query heads of a rank, of ``heads`` in all; also any other width that ranks share."""
@@ -188,7 +192,18 @@ def shard_of(model: ModelConfig, plan: Plan, policy: ParallelPolicy = ParallelPo
         shared_intermediate=moe.shared_intermediate // tp if moe else 0,
         groups=plan.attention_dp,
         dense_tp=dense_tp,
+        encoder_tp=encoder_ranks(model.encoder_heads, tp) if policy.cuts_encoder else 1,
     )
+
+
+def encoder_ranks(heads: int, tp: int) -> int:
+    """Of ``tp`` ranks, those that share an encoder's heads; all hold it whole where its heads are
+    not known (0) or not a multiple.
+
+    >>> encoder_ranks(16, 4), encoder_ranks(16, 3), encoder_ranks(0, 4)
+    (4, 1, 1)
+    """
+    return tp if heads and heads % tp == 0 else 1
 
 
 def _divides(model: ModelConfig, tp: int) -> bool:

@@ -185,3 +185,46 @@ def test_a_pool_that_leaves_no_cache_is_refused() -> None:
     assert info.value.field == "engine.options.max_mamba_cache_size"
     with pytest.raises(SilicastError, match="in blocks of its KV cache"):
         with_options(find_engine("vllm"), {"max_mamba_cache_size": 8})
+
+
+SET_ASIDE = [  # by server_args.py of 0.5.6 and arg_groups/memory_hook.py of 0.5.23
+    ("rtx4080", "0.5.6", 1, 2048, 8),
+    ("l4", "0.5.6", 1, 2048, 24),
+    ("l4", "0.5.6", 4, 2048, 80),
+    ("l4", "0.5.23", 1, 4096, 48),
+    ("l4", "0.5.23", 4, 4096, 160),
+    ("a100-40gb", "0.5.6", 1, 4096, 32),
+    ("a100-40gb", "0.5.23", 4, 4096, 160),
+    ("h100", "0.5.6", 1, 8192, 256),
+    ("h200", "0.5.23", 8, 8192, 512),
+    ("b200", "0.5.23", 1, 16384, 512),
+]
+
+
+@pytest.mark.parametrize(("device", "version", "tp", "chunk", "rows"), SET_ASIDE)
+def test_the_share_of_a_board_is_what_its_server_works_out(
+    device: str, version: str, tp: int, chunk: int, rows: int
+) -> None:
+    """512 MiB, 1.5 for a token of a step, 2 for a row of a graph and 128 for a device; of what was
+    free before weights were loaded, which is less by a context and by buffers of several devices.
+    """
+    engine = as_of(find_engine("sglang"), version)
+    board = find_device(device)
+    current = Deployment.from_model(find_model("Qwen3-0.6B"), board, engine, Plan(tp=tp))
+    whole = board.dram.capacity_bytes / (1 << 20)
+    aside = max(512 + 1.5 * chunk + 2 * rows + 128 * tp, 10240 if whole > 60 * 1024 else 0)
+    free = whole - 1024 * (0.75 + 0.65 * (tp > 1))
+    memory = start_of(current, limits_of(current)).memory
+    assert memory.usable == pytest.approx(free * (1 - aside / whole) * (1 << 20), rel=1e-9)
+
+
+@pytest.mark.parametrize("device", ["l4", "a10g"])
+@pytest.mark.parametrize("version", ["0.5.6", "0.5.23", ""])
+def test_eight_billion_parameters_in_16_bits_start_on_24_gb(device: str, version: str) -> None:
+    """As people run it, with short contexts; and no longest context keeps this server from it."""
+    engine = find_engine("sglang")
+    engine = as_of(engine, version) if version else engine
+    current = Deployment.from_model(find_model("Llama-3.1-8B"), find_device(device), engine)
+    assert 2000 < tokens(current) < 30000
+    limits = limits_of(current)
+    assert not launch_remarks(current, limits, KvLayout.from_deployment(current))

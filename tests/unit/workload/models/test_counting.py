@@ -2,6 +2,7 @@
 
 import pytest
 
+import silicast
 from silicast.core.dtypes import RECIPES
 from silicast.workload.graphs.attention_pairs import attention_pairs
 from silicast.workload.models.counting import (
@@ -21,7 +22,7 @@ from silicast.workload.models.lookup import find_model, model_from, model_names
 from silicast.workload.models.precision import Precision
 from silicast.workload.models.weight_tensor import linear_bytes
 from silicast.workload.transformers.decoder import build_graph, step_symbols
-from silicast.workload.transformers.plan import Plan
+from silicast.workload.transformers.plan import ParallelPolicy, Plan
 
 LLAMA = find_model("Llama-3.1-8B")
 BF16 = Precision()
@@ -158,3 +159,36 @@ def test_first_layers_of_a_model() -> None:
     cut = model_from({"base": "Llama-3.1-8B", "layers": 1})
     per_layer = 4096 * 6144 + 4096 * 4096 + 3 * 4096 * 14336 + 2 * 4096
     assert parameters(LLAMA) - parameters(cut) == 31 * per_layer
+
+
+@pytest.mark.parametrize("tp", [1, 2, 4, 8])
+def test_tensor_ranks_share_an_encoder_where_the_policy_says_so(tp: int) -> None:
+    """What a rank holds less is the other ranks' part of the encoder; MoonViT is whole on each."""
+    shares, plan = ParallelPolicy(cuts_encoder=True), Plan(tp=tp)
+    for name, ranks in (("Qwen3-VL-8B", tp), ("Gemma-3-27B", tp), ("Kimi-K2.5", 1)):
+        model = find_model(name)
+        less = rank_parameters(model, plan) - rank_parameters(model, plan, policy=shares)
+        assert less == model.encoder_parameters - -(-model.encoder_parameters // ranks)
+
+
+def test_servers_share_encoders_unless_they_share_images() -> None:
+    """vLLM and SGLang by default; ``data`` is a whole encoder on each rank, as others have it."""
+    held = {}
+    for name, options in (
+        ("vllm", {}),
+        ("vllm", {"mm_encoder_tp_mode": "data"}),
+        ("sglang", {"mm_enable_dp_encoder": True}),
+    ):
+        engine = {"name": name, "options": options}
+        answer = silicast.predict(
+            task="inference",
+            model="Qwen3-VL-32B",
+            device="h100",
+            parallel={"tp": 4},
+            engine=engine,
+            workload={"batch": 1, "input_len": 64, "output_len": 2},
+        )
+        held[name, bool(options)] = answer.metrics["memory_gb"].estimate
+    assert held["vllm", True] - held["vllm", False] == pytest.approx(
+        find_model("Qwen3-VL-32B").encoder_parameters * 2 * 0.75e-9, rel=0.01
+    )

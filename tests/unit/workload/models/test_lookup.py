@@ -14,6 +14,7 @@ from silicast.workload.models.lookup import (
     catalog_tables,
     find_model,
     make_index,
+    model_from,
     model_index,
     model_names,
     not_yet_models,
@@ -190,3 +191,50 @@ def test_own_catalog_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_not_yet_names_are_no_models() -> None:
     assert not set(not_yet_models()) & set(model_names())
     assert all(not_yet_models().values())
+
+
+VARIANTS = [(t, variant) for _, t in TABLES for variant in t.variants]
+
+
+@pytest.mark.parametrize(("table", "variant"), VARIANTS, ids=lambda t: getattr(t, "name", ""))
+def test_variants_differ_from_their_base_in_what_they_state(table, variant) -> None:  # type: ignore[no-untyped-def]
+    base, model = find_model(table.name), find_model(variant["name"])
+    assert model.name == variant["name"]
+    assert variant["source"]
+    changed = {name: variant[name] for name in variant if name not in ("name", "aliases", "source")}
+    assert changed
+    for name, value in changed.items():
+        assert getattr(model, name) == value != getattr(base, name)
+    assert parameters(model) == parameters(base)
+    assert model.published_parameters == base.published_parameters
+    assert all(find_model(alias) == model for alias in variant.get("aliases", []))
+    assert find_model(f"{model.name}-FP8").max_positions == model.max_positions
+
+
+@pytest.mark.parametrize(
+    ("name", "positions"),
+    [
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507", 262144),
+        ("Qwen/Qwen3-30B-A3B-Thinking-2507-FP8", 262144),
+        ("Qwen3-235B-A22B-Thinking-2507", 262144),
+        ("Qwen3-4B-Instruct-2507", 262144),
+        ("Qwen3-4B", 40960),
+        ("Qwen3-30B-A3B-FP8", 40960),
+        ("Qwen2.5-7B", 131072),
+        ("Qwen2.5-7B-Instruct-AWQ", 32768),
+    ],
+)
+def test_longest_contexts_are_those_of_the_checkpoint(name: str, positions: int) -> None:
+    assert find_model(name).max_positions == positions
+
+
+def test_a_variant_has_the_formats_of_its_base_published_so() -> None:
+    """A scale a block, as the base's own FP8 file states, not a scale a tensor as the end says."""
+    model = find_model("Qwen3-4B-Thinking-2507-FP8")
+    assert model.default_precision == find_model("Qwen3-4B-FP8").default_precision
+    assert model.default_precision.recipe == "fp8_block"
+
+
+def test_a_variant_may_be_a_base() -> None:
+    cut = model_from({"base": "Qwen3-30B-A3B-Instruct-2507", "layers": 4})
+    assert (cut.layers, cut.max_positions) == (4, 262144)

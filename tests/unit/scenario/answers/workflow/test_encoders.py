@@ -11,13 +11,16 @@ from silicast.scenario.answer import Answer, Refusal
 from silicast.scenario.run import reply_to
 from silicast.workload.graphs.graph import parameter_bytes_of
 from silicast.workload.networks.audio_encoder import encoder_of
+from silicast.workload.networks.image_encoder import encoder_of as image_encoder_of
 
 WHISPER = {"architectures": ["WhisperModel"], "encoder_layers": 4}
 
 
-def encoded(work: str, model: Any, **fields: Any) -> Answer | Refusal:
+def encoded(
+    work: str, model: Any, *, engine: Any = "torch-compile", tp: int = 1, **fields: Any
+) -> Answer | Refusal:
     stage = {"pool": "gpu", "work": work, **fields}
-    pool = {"device": "H100", "model": model, "engine": "torch-compile"}
+    pool = {"device": "H100", "model": model, "engine": engine, "parallel": {"tp": tp}}
     workload = {"requests": 1, "stages": {"encode": stage}}
     return reply_to({"task": "workflow", "pools": {"gpu": pool}, "workload": workload})
 
@@ -34,6 +37,49 @@ def test_two_frames_are_an_image_to_the_encoder() -> None:
     assert milliseconds(encoded("encode_image", "Qwen3-VL-8B", frames=8, **size)) == images
     one = milliseconds(encoded("encode_image", "Qwen3-VL-8B", **size))
     assert milliseconds(encoded("encode_image", "Qwen3-VL-8B", frames=2, **size)) == one
+
+
+VLLM_DATA = {"name": "vllm", "options": {"mm_encoder_tp_mode": "data"}}
+SGLANG_DATA = {"name": "sglang", "options": {"mm_enable_dp_encoder": True}}
+
+
+@pytest.mark.parametrize(("engine", "data"), [("vllm", VLLM_DATA), ("sglang", SGLANG_DATA)])
+def test_tensor_ranks_share_an_encoder_or_its_images(engine: str, data: Any) -> None:
+    """A quarter of the products a rank, beside what ranks do not share and the sums; a rank that
+    holds all of it has a quarter of the images; and one image cannot be shared out.
+    """
+
+    def time_ms(engine: Any, tp: int, items: int) -> float:
+        size = {"resolution": [1024, 1024], "max_batch": items}
+        return milliseconds(
+            encoded("encode_image", "Qwen3-VL-8B", engine=engine, tp=tp, items=items, **size)
+        )
+
+    alone, shared = time_ms(engine, 1, 8), time_ms(engine, 4, 8)
+    assert alone / 4 < shared < 0.7 * alone
+    assert alone / 4 < time_ms(data, 4, 8) < 0.5 * alone
+    assert time_ms(engine, 4, 1) < time_ms(engine, 1, 1) <= time_ms(data, 4, 1)
+
+
+def test_devices_that_do_not_share_an_encoder_run_all_of_it() -> None:
+    """A framework of no such code, and a degree that no 16 heads are a multiple of: as before."""
+    size = {"resolution": [512, 512], "items": 4, "max_batch": 4}
+    for engine, tp in (("torch-compile", 4), ("vllm", 3)):
+        whole = encoded("encode_image", "Qwen3-VL-8B", engine=engine, tp=tp, **size)
+        assert milliseconds(whole) == milliseconds(
+            encoded("encode_image", "Qwen3-VL-8B", engine=engine, **size)
+        )
+        assert isinstance(whole, Answer)
+        assert any("runs the whole encoder" in text for text in whole.warnings)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
+def test_ranks_of_an_encoder_hold_equal_parts_of_its_products(ranks: int) -> None:
+    encoder = image_encoder_of("Qwen3-VL-8B")
+    stem = 3 * encoder.patch**2 * encoder.temporal * encoder.hidden * 2
+    whole = parameter_bytes_of(encoder.graph(1, 256, "bf16")) - stem
+    own = parameter_bytes_of(encoder.graph(1, 256, "bf16", ranks=ranks)) - stem
+    assert own * ranks == whole
 
 
 def test_an_audio_encoder_has_the_parameters_of_its_checkpoint() -> None:

@@ -41,7 +41,8 @@ MOST = 8
 @final
 class EncodeImage(StageWork):
     """``items`` images of ``resolution`` (height, width), or videos of so many ``frames``, up to
-    ``max_batch`` in a pass. What a patch spans in time is one image to attention.
+    ``max_batch`` in a pass. What a patch spans in time is one image to attention. The tensor ranks
+    of its pool (``parallel.tp``) share the encoder or the images, as the engine does.
     """
 
     name: ClassVar[str] = "encode_image"
@@ -54,10 +55,22 @@ class EncodeImage(StageWork):
         most = stage.table.max_batch or MOST
         copies, each, jobs = in_jobs(stage.table.items, most)
 
+        (_, pool), mode = stage.pool, machine.engine.parallel.encoder
+        gpus = (pool.parallel or ParallelTable()).tp
+        ranks = encoder.ranks(gpus) if mode == "weights" else 1
+
         def passes(batch: int, _: int) -> ProgramPass:
-            return predict_program(machine, encoder.graph(batch * each * spans, tokens, "bf16"))
+            items = batch * each
+            if mode == "data":
+                own, gathers = -(-items // gpus) * spans, (items * spans, gpus)
+                graph = encoder.graph(own, tokens, "bf16", gathers=gathers)
+            else:
+                graph = encoder.graph(items * spans, tokens, "bf16", ranks=ranks)
+            return predict_program(machine, graph)
 
         remarks = [f"{stage.name}: the image encoder alone was not measured"]
+        if gpus > 1 and mode != "data" and ranks == 1:
+            remarks.append(f"{stage.name}: each of the {gpus} devices runs the whole encoder")
         if stage.table.max_batch is None:
             remarks.append(f"{stage.name}: up to {most} images run in a pass (max_batch)")
         return NetworkPasses(
@@ -68,6 +81,7 @@ class EncodeImage(StageWork):
             copies,
             log_sd=workflow_constants().passes.log_sd_alone,
             result_bytes=encoder.bytes_of(tokens * spans * each),
+            gpus=gpus,
             warnings=(*(f"{stage.name}: {text}" for text in warnings), *remarks),
         )
 
