@@ -11,13 +11,13 @@ import pytest
 from tests.architecture.source_tree import nodes_of, source_files, tree_of
 
 AT_MOST = {
-    "found": 9, "place": 16, "places": 8, "said": 17, "of": 42, "own": 38, "kept": 22,
+    "found": 9, "place": 16, "places": 8, "said": 17, "of": 42, "own": 35, "kept": 22,
     "rest": 0, "asked": 3,
 }  # fmt: skip
 """Names that say nothing of what they hold -> how often they still stand. Only lower these."""
 BOUND_AT_MOST = {
     "current": 18, "remaining": 67, "remark": 50, "items": 20, "stated": 84, "known": 95,
-    "given": 14, "requested": 43, "what": 33, "one": 67, "some": 4, "each": 985, "result": 323,
+    "given": 14, "requested": 43, "what": 33, "one": 67, "some": 4, "each": 985, "result": 322,
 }  # fmt: skip
 """Names that are right in few places -> how often one is given to something. Only lower these:
 "remaining" is what is left of something, "current" the present one in a loop, "remark" one sentence

@@ -104,3 +104,13 @@ def test_parts_of_a_module_are_not_the_module() -> None:
         assert caught.value.kind == "not_yet"
     for name in ("dsv4_csa_context_module", "dsv4_flash_csa_context_module"):
         assert kernel_case({**ROW, "op": "csa_module", "op_name": name}).op.family == "csa_module"
+
+
+@pytest.mark.parametrize("op", ["dsa_module", "csa_module", "hca_module", "msa_module"])
+def test_cached_tokens_are_not_counted_in_isl(op: str) -> None:
+    """As in generation rows of these tables; of the others' convention a warning tells."""
+    row = {"op": op, "phase": "generation", "batch_size": 8, "num_heads": 16}
+    case = kernel_case({**row, "isl": 4096})
+    assert any("cached tokens are step here" in text for text in case.warnings)
+    for fields in ({"isl": 1, "step": 4096}, {"step": 4096}, {"isl": 4, "step": 4096}):
+        assert not kernel_case({**row, **fields}).warnings

@@ -13,7 +13,7 @@ from silicast.core.plain_data import check_tree, value_of_word
 from silicast.formats.server_launches.launcher import Launcher
 from silicast.formats.shell_options import options, unresolved
 
-_SHORT = re.compile(r"-([A-Za-z]{1,3})(?:([=.])(.*)|(\d+))?", re.DOTALL)
+_SHORT = re.compile(r"-([A-Za-z]{1,5})(?:([=.])(.*)|(\d+))?", re.DOTALL)
 _COUNT = re.compile(r"(\d+(?:\.\d+)?)([kKmMgG])(?:i?B)?")
 _SIZES = {"k": 10**3, "m": 10**6, "g": 10**9, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _ALONE = re.compile(r"(?:no|enable|disable|trust|enforce|skip|use|log|async|fully|headless)\b")

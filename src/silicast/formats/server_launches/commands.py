@@ -103,7 +103,7 @@ def commands_of_script(text: str, variables: Mapping[str, str]) -> list[ServerCo
             continue
         outer = _command_of(command.launcher, run.around, ())
         version = command.version or outer.version
-        version = version or installed.get(packages[command.launcher.engine], "")
+        version = version or installed.get(packages.get(command.launcher.engine, ""), "")
         replicas, doubts = _count_of(run)
         doubts += doubts_of(script.branched, script.missing, script.sourced)
         port = port_of(command.arguments)

@@ -67,6 +67,22 @@ class DynamoWorker(Strict, frozen=True):
     flags: dict[str, str] = {}
 
 
+class SplitFlags(Strict, frozen=True):
+    """``[reads.split]``: flags that say over how many devices a model is split.
+
+    Attributes:
+        shares: the flag that lists what share each device has; devices: that lists the devices.
+        mode: the flag of how it is split; degrees: of its values, the degree that is not "pp";
+            alone: the value by which one device has all.
+    """
+
+    shares: str
+    devices: str
+    mode: str
+    degrees: dict[str, str]
+    alone: str
+
+
 class ReadFlags(Strict, frozen=True):
     """``[reads]``: how a command that starts a server is read.
 
@@ -84,6 +100,11 @@ class ReadFlags(Strict, frozen=True):
         spreads_experts: of a flag -> values by which experts are spread over all ranks.
         tables: of a flag -> the flag that it is where its value is a table.
         earlier: flags of other releases.
+        environment: a flag may be stated as a variable of the environment (NUM_SHARD).
+        mixes: models are files of a mix of formats, which their names end with; of a repository
+            whose name states none, this one is taken. "" = models are checkpoints.
+        cache_formats: flags of the formats of keys and of values.
+        split: how many devices there are, where no degree says so; None = degrees do.
     """
 
     starts: tuple[tuple[str, ...], ...]
@@ -102,6 +123,10 @@ class ReadFlags(Strict, frozen=True):
     spreads_experts: dict[str, tuple[str, ...]] = {}
     tables: dict[str, str] = {}
     earlier: tuple[str, ...] = ()
+    environment: bool = False
+    mixes: str = ""
+    cache_formats: tuple[str, ...] = ()
+    split: SplitFlags | None = None
 
 
 class Launcher(Strict, frozen=True):
@@ -109,7 +134,8 @@ class Launcher(Strict, frozen=True):
 
     ``checked``: ``known`` was read from the package itself. ``flags``: what we state -> flag;
     ``switches``: set where experts are spread, or where there are groups of attention.
-    ``tp_counts_groups``: the tensor degree is of all groups together.
+    ``tp_counts_groups``: the tensor degree is of all groups together. ``writes``: commands of it
+    are written too.
     """
 
     engine: str
@@ -132,6 +158,7 @@ class Launcher(Strict, frozen=True):
     dynamo: DynamoWorker | None = None
     experts_over_all_ranks: bool = False
     tp_counts_groups: bool = False
+    writes: bool = True
 
     def flag_of(self, option: str) -> str:
         """The flag that states an option of ``engine.options``; "" = none does.
@@ -155,7 +182,7 @@ def launcher_of(engine: str) -> Launcher:
     Raises:
         SilicastError: there is none.
     """
-    by_engine = {launcher.engine: launcher for launcher in launchers()}
+    by_engine = {launcher.engine: launcher for launcher in launchers() if launcher.writes}
     if engine not in by_engine:
         raise unsupported(
             f"{engine} has no files to deploy", "engine", f"one of {', '.join(by_engine)}"

@@ -19,14 +19,21 @@ from silicast.formats.server_launches.host_caches import (
     TRANSFERS,
     in_host_memory,
 )
-from silicast.formats.server_launches.launcher import Launcher
+from silicast.formats.server_launches.launcher import Launcher, SplitFlags
 from silicast.formats.server_launches.model_facts import ModelFacts, ModelLookup
+from silicast.formats.server_launches.weight_files import model_and_mix
 from silicast.formats.shell_options import unresolved
 
 Tree = dict[str, Any]
 _LEAVES_AS_IT_IS = ("auto", "none", "None", "")
 _HALF = ("bfloat16", "float16", "half", "bf16", "fp16")
-_CACHES = {"bfloat16": "bf16", "float16": "fp16", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8_e5m2"}
+_CACHES = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "fp8_e4m3": "fp8",
+    "fp8_e4m3fn": "fp8",
+    "fp8_e5m2": "fp8_e5m2",
+}
 _OF_ROLES = (
     f"{TRANSFERS}.kv-role",
     "cache-transceiver-config.backend",
@@ -49,7 +56,9 @@ def server_of(
         SilicastError: a value of a flag that changes the run is left to the shell, or is wrong.
     """
     launcher, reads = command.launcher, command.launcher.reads
-    arguments = arguments_of(launcher, command.arguments, opened, file)
+    by_variables = flags_of_variables(command)
+    words = (*(f"--{flag}={value}" for flag, value in by_variables.items()), *command.arguments)
+    arguments = arguments_of(launcher, words, opened, file)
     remarks = [
         f"--{short}: read as --{flag}, which alone begins so"
         for short, flag in arguments.abbreviated.items()
@@ -63,11 +72,16 @@ def server_of(
         if str(value) in (*_LEAVES_AS_IT_IS, *reads.usual.get(name, ()))
     }
     fields = Fields({n: v for n, v in values.items() if n not in usual}, file=file, loose=True)
-    model, served = _model(fields, file, lookup)
+    model, served, mix = _model(fields, launcher, file, lookup, remarks)
     tree: Tree = {"model": model}
     options: Tree = {}
-    tree["parallel"] = _parallel(fields, launcher, served, remarks)
-    if precision := _precision(fields, remarks):
+    if reads.split is None:
+        tree["parallel"] = _parallel(fields, launcher, served, remarks)
+    else:
+        mode = str(values.get(reads.split.mode, "")).casefold()
+        tree["parallel"] = _split_over(fields, reads.split, mode, command.devices, remarks)
+    weights = {"weights": mix} if mix else {}
+    if precision := weights | _precision(fields, launcher, remarks):
         tree["precision"] = precision
     for name, table in (
         ("speculative", speculative_of(launcher.engine, fields, served, lookup, remarks)),
@@ -122,9 +136,27 @@ def closed_remarks(values: Tree, launcher: Launcher, file: str, remarks: list[st
         remarks.append(f"not used: --{name}, whose value {shown!r} is left to the shell")
 
 
-def _model(fields: Fields, file: str, lookup: ModelLookup) -> tuple[str, ModelFacts | None]:
-    """The model's name, by which its configuration is roles, and the model where it is known."""
+def flags_of_variables(command: ServerCommand) -> Tree:
+    """Flags that variables of the environment state, of launchers that take them so."""
+    launcher, values = command.launcher, dict[str, Any]()
+    if launcher.reads.environment:
+        flags = known_flags(launcher)
+        for name, value in {**command.variables, **command.environment}.items():
+            flag = name.casefold().replace("_", "-")
+            if flag in flags and name.isupper() and value:
+                values[flag] = value
+    return values
+
+
+def _model(
+    fields: Fields, launcher: Launcher, file: str, lookup: ModelLookup, remarks: list[str]
+) -> tuple[str, ModelFacts | None, str]:
+    """The model's name, by which its configuration is found, the model where it is known, and the
+    mix of formats of its file; "" = it is a checkpoint.
+    """
     name = fields.text("model-path", default="")
+    if launcher.reads.mixes and (name or fields.has("hf-repo")):
+        return _weight_file(name, fields, lookup, launcher.reads.mixes, remarks)
     if not name:
         raise SilicastError(
             "the command names no model", file=file, field="model", hint="write it into the command"
@@ -132,8 +164,58 @@ def _model(fields: Fields, file: str, lookup: ModelLookup) -> tuple[str, ModelFa
     named = fields.text("served-model-name", default="").split()
     for candidate in (name, name.rstrip("/").rpartition("/")[2], *named):
         if (facts := lookup(candidate)) is not None:
-            return candidate, facts
-    return name, None
+            return candidate, facts, ""
+    return name, None, ""
+
+
+def _weight_file(
+    path: str, fields: Fields, lookup: ModelLookup, usual: str, remarks: list[str]
+) -> tuple[str, ModelFacts | None, str]:
+    """The same of a file of weights, which is read itself where it is there.
+
+    Args:
+        usual: the mix that is taken from a repository where nothing states one.
+    """
+    if path[:1] in tuple("./~") and (facts := lookup(path)) is not None:
+        return path, facts, ""
+    repository = fields.text("hf-repo", default="")
+    file_name = fields.text("hf-file", default="")
+    model, mix = model_and_mix(path or repository)
+    if not path:
+        mix = model_and_mix(file_name)[1] or mix
+        if not mix:
+            mix = usual
+            remarks.append(f"{repository} without a mix of formats: {usual} is taken")
+    for candidate in (model, model.rstrip("/").rpartition("/")[2]):
+        if (facts := lookup(candidate)) is not None:
+            return candidate, facts, mix
+    return model, None, mix
+
+
+def _split_over(
+    fields: Fields, split: SplitFlags, mode: str, visible: int, remarks: list[str]
+) -> Tree:
+    """The degree of a model that is split over devices by no degree of its own.
+
+    Args:
+        mode: the value of the flag that says how; visible: devices that the command has, 0 = not
+            said.
+    """
+    shares = [part for part in re.split(r"[,/]", _text_of(fields, split.shares)) if part != "none"]
+    held = [share for share in shares if share.strip() not in ("0", "0.0")]
+    named = [part for part in _text_of(fields, split.devices).split(",") if part != "none"]
+    if mode == split.alone:
+        return {}
+    devices = len(held) or len(named) or visible
+    if len(set(held)) > 1:
+        text = ",".join(shares)
+        remarks.append(f"--{split.shares} {text}: the devices are taken to have equal shares")
+    if not devices:
+        remarks.append(
+            "a model is split over every device that the server sees: one is taken "
+            f"(--{split.shares} 1,1 or CUDA_VISIBLE_DEVICES=0,1 says two)"
+        )
+    return {split.degrees.get(mode, "pp"): devices} if devices > 1 else {}
 
 
 def _parallel(
@@ -141,8 +223,8 @@ def _parallel(
 ) -> Tree:
     """Degrees; one that is 1 is left out."""
     flags = {name: _flag(flag) for name, flag in launcher.flags.items()}
-    tp = fields.count(flags["tp"], default=1)
-    pp = fields.count(flags["pp"], default=1)
+    tp = fields.count(flags["tp"], default=1) if "tp" in flags else 1
+    pp = fields.count(flags["pp"], default=1) if "pp" in flags else 1
     ep = fields.count(flags["ep"], default=1) if "ep" in flags else 1
     groups = fields.count(flags.get("attention_dp", "data-parallel-size"), default=1)
     experts = model is None or model.has_experts
@@ -185,8 +267,13 @@ def _text_of(fields: Fields, name: str) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _precision(fields: Fields, remarks: list[str]) -> Tree:
+def _precision(fields: Fields, launcher: Launcher, remarks: list[str]) -> Tree:
     precision: Tree = {}
+    apart = launcher.reads.cache_formats
+    if any(fields.has(flag) for flag in apart):
+        formats = [fields.text(flag, default="f16") for flag in apart]
+        precision["kv_cache"] = "/".join(dict.fromkeys(formats))
+        return precision
     cache = fields.text("kv-cache-dtype", "kv-cache-config.dtype", default="")
     if cache:
         precision["kv_cache"] = _CACHES.get(cache, cache)
@@ -215,9 +302,15 @@ def _options(fields: Fields, launcher: Launcher) -> Tree:
         elif name in reads.negated:
             options[reads.negated[name]] = not fields.flag(name)
     sizes = ("cudagraph_capture_sizes", "cuda_graph_bs")
-    for name in (n for n in options if n.rpartition(".")[2] in sizes):
+    for name in [n for n in options if n.rpartition(".")[2] in sizes]:
         value = options[name]
-        options[name] = value if isinstance(value, list) else [value]
+        if isinstance(value, str) and re.fullmatch(r"\d+(,\d+)*", value):
+            value = [int(size) for size in value.split(",")]
+        if value == 0:  # none is captured
+            del options[name]
+            options["cuda_graph"] = "off"
+        else:
+            options[name] = value if isinstance(value, list) else [value]
     return options
 
 
@@ -229,7 +322,10 @@ def _variables(command: ServerCommand, launcher: Launcher, file: str, remarks: l
     """
     effects, options = effects_of(launcher.engine), dict[str, Any]()
     groups: dict[str, list[str]] = {}
+    of_flags = {flag.upper().replace("-", "_") for flag in flags_of_variables(command)}
     for name, value in {**command.variables, **command.environment}.items():
+        if name in of_flags:
+            continue
         effect = NOTHING if name in OF_HOST_CACHES else effects.effect(name)
         if name in launcher.reads.variables:
             if unresolved(value):

@@ -1,4 +1,6 @@
-"""Files that start servers of vLLM, SGLang or TensorRT-LLM as scenarios of task ``serving``."""
+"""Files that start servers (vLLM, SGLang, TensorRT-LLM, llama.cpp, TGI) as scenarios of task
+``serving``.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,11 @@ _TRAFFIC = (
 )
 _YAML = (".yaml", ".yml")
 _NONE: Mapping[str, str] = MappingProxyType({})
-_MARKS = re.compile(rb"vllm|sglang|trtllm-serve|dynamo\.(?:vllm|sglang|trtllm)", re.IGNORECASE)
+_MARKS = re.compile(
+    rb"vllm|sglang|trtllm-serve|dynamo\.(?:vllm|sglang|trtllm)|llama-server|/llama\.cpp"
+    rb"|text-generation-(?:launcher|inference)",
+    re.IGNORECASE,
+)
 _UNIT = re.compile(r"^(ExecStart|Environment)=[-+@!]*((?:.*\\\n)*.*)$", re.MULTILINE)
 """Lines of a unit of systemd that start a program, and its variables."""
 _SHARED = ("model", "precision", "speculative", "lora", "cluster")
@@ -83,8 +89,9 @@ def read_server_launch(
             raise SilicastError(
                 "starts no server that is known",
                 file=str(path),
-                hint="known: vllm serve, python -m sglang.launch_server, trtllm-serve, in a shell "
-                "script, docker run, docker compose or Kubernetes",
+                hint="known: vllm serve, python -m sglang.launch_server, trtllm-serve, "
+                "llama-server, text-generation-launcher, in a shell script, docker run, docker "
+                "compose or Kubernetes",
             )
         started += [(command, path) for command in commands]
     path, stated = paths[0], Stated(run=run, variables=variables)
@@ -93,7 +100,6 @@ def read_server_launch(
         for command, where in started
     ]
     servers = _alike(servers)
-    remarks = [f"read as a launch of {servers[0].tree['engine']['name']}"]
     if len(servers) > 1 and not _are_pools(servers):
         if any(server.exchanges for server in servers):
             raise refuse_role(servers[0].command, str(path))
@@ -107,6 +113,7 @@ def read_server_launch(
             hint="leave --run out",
         )
     scenario, more = _scenario(servers)
+    remarks = [f"read as a launch of {servers[0].tree['engine']['name']}"]
     remarks += list(dict.fromkeys([*more, *(r for server in servers for r in server.remarks)]))
     device = next((server.command.device for server in servers if server.command.device), "")
     remarks += device_named(device, scenario) if device else []

@@ -26,13 +26,13 @@ class CheckpointFormat(Strict, frozen=True):
     """A format that an end of a name states.
 
     Attributes:
-        ends: how it is written; own: the end of models of the catalog that have it.
+        ends: how it is written; catalog_end: the end of models of the catalog that have it.
         means: in words.
         vague: an end before it that states a format goes before it.
     """
 
     ends: list[str]
-    own: str
+    catalog_end: str
     precision: ModelPrecisionTable
     means: str
     vague: bool = False
@@ -98,11 +98,11 @@ def understood(
         if model is not None:
             if weight_format is None:
                 return Understood(model, None)
-            formatted = canonical(f"{model}-{weight_format.own}")
+            formatted = canonical(f"{model}-{weight_format.catalog_end}")
             if formatted is not None:
                 return Understood(formatted, None)
             base = base_of(model)
-            like = canonical(f"{base}-{weight_format.own}") if base else None
+            like = canonical(f"{base}-{weight_format.catalog_end}") if base else None
             return Understood(model, weight_format, like or "")
         match = _end().search(remaining)
         if match is None:

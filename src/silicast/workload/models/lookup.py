@@ -199,9 +199,9 @@ def _named_model(name: str) -> ModelConfig:
     if meaning.format is None:
         return model
     if meaning.formats_of:
-        own = f"{model.name}-{meaning.format.own}"
+        full_name = f"{model.name}-{meaning.format.catalog_end}"
         published = _catalog_model(meaning.formats_of).default_precision
-        return replace(model, name=own, default_precision=published)
+        return replace(model, name=full_name, default_precision=published)
     shown = name.rsplit("/", 1)[-1]
     formats = {k: v for k, v in msgspec.structs.asdict(meaning.format.precision).items() if v}
     precision = Precision.from_formats(**formats, default=model.default_precision)

@@ -1,6 +1,7 @@
 """Sparse attention modules, with the columns of their tables.
 
-``isl`` new tokens follow ``step`` cached ones; in a generation row ``isl`` is 1. One token
+``isl`` new tokens follow ``step`` cached ones; in a generation row ``isl`` is 1, unlike in those of
+:mod:`.mla`, which count cached tokens in it: more without cached ones are warned of. One token
 without a phase is taken as a decode step, and a warning says so. ``num_heads`` is
 the rank's. Widths are the named model's, else those of a usual one.
 """
@@ -56,6 +57,11 @@ def _lower(widths: Widths, kind: str) -> Callable[[Lowering], None]:
             phase = guessed(case, "generation") if new == 1 else "context"
         if phase == "generation":
             case.flags["generation"] = True
+            if isinstance(new, int) and new > 1 and dims["step"] == 0:
+                case.warnings.append(
+                    f"generation: isl = {new} new tokens a sequence behind no cached ones; cached "
+                    f"tokens are step here (isl = 1, step = {new}), other than of mla_module"
+                )
         if name.endswith("skip_indexer"):
             case.flags["skip_indexer"] = True
         if linear := words.pop("gemm_type", ""):

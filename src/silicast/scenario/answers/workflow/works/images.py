@@ -60,12 +60,12 @@ class EncodeImage(StageWork):
         ranks = encoder.ranks(gpus) if mode == "weights" else 1
 
         def passes(batch: int, _: int) -> ProgramPass:
-            items = batch * each
+            images = batch * each * spans
             if mode == "data":
-                own, gathers = -(-items // gpus) * spans, (items * spans, gpus)
-                graph = encoder.graph(own, tokens, "bf16", gathers=gathers)
+                share = -(-batch * each // gpus) * spans
+                graph = encoder.graph(share, tokens, "bf16", gathers=(images, gpus))
             else:
-                graph = encoder.graph(items * spans, tokens, "bf16", ranks=ranks)
+                graph = encoder.graph(images, tokens, "bf16", ranks=ranks)
             return predict_program(machine, graph)
 
         remarks = [f"{stage.name}: the image encoder alone was not measured"]
