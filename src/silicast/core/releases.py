@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 Release = tuple[int, int, int, float]
 
@@ -12,6 +13,7 @@ _UNTAGGED = re.compile(r"v?0\.1\.dev")
 """How setuptools-scm names a build of a checkout without tags."""
 
 
+@lru_cache(maxsize=4096)
 def release_of(version: str) -> Release | None:
     """Major, minor, patch and release candidate of a version; None where it names no release.
 
@@ -47,6 +49,7 @@ def is_after(version: str, bound: str) -> bool:
     return pair is not None and pair[0] > pair[1]
 
 
+@lru_cache(maxsize=4096)
 def _stated_numbers(version: str, bound: str) -> tuple[tuple[float, ...], ...] | None:
     """Numbers of a version and of a bound, as many as the bound states; None where one of the two
     names no release.

@@ -126,7 +126,9 @@ def advice(
     remedies = [
         remedy
         for remedy in (
-            _fewer_sequences(deployment, input_lens, output_len, framework, cached),
+            _fewer_sequences(deployment, input_lens, output_len, framework, cached)
+            if memory.weights + memory.framework <= memory.usable
+            else "",
             less_on_device(deployment, fits),
             _more_devices(deployment, fits),
         )

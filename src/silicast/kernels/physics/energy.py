@@ -199,6 +199,10 @@ def _counted(joules: F64, times: KernelTimes, device: Device) -> KernelEnergy:
     )
 
 
+_PLAIN = Variant("fp32")
+"""What a board draws whatever it runs is the same in every format."""
+
+
 def states_energy(device: Device) -> bool:
     """Whether energy can be answered: by a power model, or because the device's file states it."""
     return applies_to(device) or (device.structure is not None and device.structure.states_energy)
@@ -208,21 +212,21 @@ def waiting_w(device: Device) -> float:
     """What a device draws while it waits, watts."""
     if device.structure is not None:
         return device.idle_power_w or 0.0
-    return energies(device, "gemm", Variant("fp32")).static_w
+    return energies(device, "gemm", _PLAIN).static_w
 
 
 def cores_w(device: Device) -> float:
     """What all cores draw by being busy, beyond what the board draws while it waits, watts: as
     thread blocks do that wait for other devices. 0 where there is no power model.
     """
-    return energies(device, "gemm", Variant("fp32")).core_w if applies_to(device) else 0.0
+    return energies(device, "gemm", _PLAIN).core_w if applies_to(device) else 0.0
 
 
 def most_w(device: Device) -> float:
     """What a device draws at most, watts; infinite where nothing limits it."""
     if device.structure is not None:
         return math.inf if device.power_cap_w is None else device.power_cap_w
-    return energies(device, "gemm", Variant("fp32")).limit_w
+    return energies(device, "gemm", _PLAIN).limit_w
 
 
 def most_above_static_w(device: Device) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import final
 
 from silicast.composition.memory.memory import GIB, LaunchMemory, launch_memory
@@ -81,8 +81,12 @@ class ServerStart:
             SilicastError: it does not fit; names what takes how much, and the smallest changes
                 with which it starts.
         """
-        if self.holds(tokens):
-            return
+        if not self.holds(tokens):
+            message, hint = _refusal(self, tokens)
+            raise SilicastError(message, field="parallel", hint=hint)
+
+    def refusal(self, tokens: int) -> tuple[str, str]:
+        """What is said of a start that fails, and what to do about it."""
         deployment, memory = self.deployment, self.memory
         needed = self.layout.of_one(max(tokens, 1)) * self.layout.block_bytes
         missing = (needed - memory.cache) / GIB
@@ -93,13 +97,12 @@ class ServerStart:
             deployment, lambda other: replace(self, deployment=other).holds(tokens)
         )
         hint = f"it starts with {' or '.join(remedies)}" if remedies else ""
-        raise SilicastError(
+        message = (
             f"{deployment.engine.name} does not start with {deployment.model.name} on "
             f"{deployment.plan.gpus} x {deployment.device.name}: {missing:.2f} GiB a device are "
-            f"missing for {subject}; it may fill {parts['usable']:.2f} GiB: {taken}",
-            field="parallel",
-            hint=hint or "more or larger devices, or a smaller format of the weights",
+            f"missing for {subject}; it may fill {parts['usable']:.2f} GiB: {taken}"
         )
+        return message, hint or "more or larger devices, or a smaller format of the weights"
 
     def _remedies(self, tokens: int) -> Iterator[str]:
         """The smallest changes with which it starts, one of each kind."""
@@ -138,6 +141,12 @@ class ServerStart:
                 return 0  # the model cannot be cut so finely
             degree *= 2
         return 0
+
+
+@lru_cache(maxsize=256)
+def _refusal(start: ServerStart, tokens: int) -> tuple[str, str]:
+    """:meth:`ServerStart.refusal`, whose remedies are found by trial, once."""
+    return start.refusal(tokens)
 
 
 def pooled(start: ServerStart, drafted: int, *, caching: bool) -> tuple[int, int]:
