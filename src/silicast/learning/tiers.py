@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 from msgspec import structs
 
-from silicast.core import xp
+from silicast.core import compiled_core, xp
 from silicast.core.numerics import F64, exp_fixed
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
@@ -103,17 +103,17 @@ def _block_times(
         return configured_times(model, batch, device)
     times = _by_tape(model, batch, device, evidence)
     if times is None:
-        times = _shipped_times(model, device, evidence, batch)
+        times = shipped_times(model, device, evidence, batch)
     for calibrator in evidence.measured:
         if calibrator.applies_to(model.family, batch.variant.dtype):
             return calibrator.times(times, model, batch, device)
     return times
 
 
-def _shipped_times(
+def shipped_times(
     model: Implementation, device: Device, evidence: Evidence, batch: OpBatch, *held: F64
 ) -> KernelTimes:
-    """Times by what is shipped.
+    """Times by what is shipped, the formulas themselves asked.
 
     Args:
         held: see :meth:`Implementation.estimates`; nothing, or a share and how many times as long.
@@ -129,13 +129,15 @@ def _shipped_times(
 def _by_tape(
     model: Implementation, batch: OpBatch, device: Device, evidence: Evidence
 ) -> KernelTimes | None:
-    """:func:`_shipped_times` by the compiled core; None = the formulas have to be asked.
+    """:func:`shipped_times` by the compiled core; None = the formulas have to be asked.
 
     The clock that a power limit leaves is found between two tapes: of the kernels at the clock, and
     of their times where they take as much longer as that costs.
     """
+    if not compiled_core.runs():
+        return None
     key = (model, batch.variant, device, evidence.learned, evidence.ceilings)
-    formula = partial(_shipped_times, model, device, evidence)
+    formula = partial(shipped_times, model, device, evidence)
     if not limits(device):
         times: KernelTimes | None = taped.run(key, formula, batch)
         return times
