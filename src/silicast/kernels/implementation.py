@@ -368,7 +368,9 @@ class Implementation(ABC):
 
         def at_step(position: int) -> F64:
             slow = slower(shared.device, clock_hz, position)
-            return taped.run_step(steps, position, partial(self._slow_s, shared, slow), batch)
+            formula = partial(self._slow_s, shared, slow)
+            slow_s: F64 = taped.run_step(steps, position, formula, batch)
+            return slow_s
 
         numbers = None if steps is None else at_step
         return Slowing(batch, shared.device, time_s, at, clock_hz, numbers)
