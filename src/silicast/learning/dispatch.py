@@ -48,11 +48,13 @@ def implementation_of(op: Op, device: Device) -> Implementation:
 
 def time_of(op: Op, device: Device, evidence: Evidence = ALL_SHIPPED) -> KernelTime:
     """The time of one op on ``device``; raises as :func:`times`."""
-    memory = _memory(device, evidence)
-    kernel_time = memory.get(op) or lone_kernels.time_of(op, device, evidence)
+    memory = _memo.get((device, evidence))
+    if memory is not None and (kernel_time := memory.get(op)) is not None:
+        return kernel_time
+    kernel_time = lone_kernels.time_of(op, device, evidence)
     if kernel_time is None:
         (kernel_time,) = _evaluated([op], device, evidence)
-    memory[op] = kernel_time
+    _memory(device, evidence)[op] = kernel_time
     return kernel_time
 
 
