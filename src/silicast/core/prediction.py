@@ -231,8 +231,7 @@ class Quantity:
     p95: float
 
     def __post_init__(self) -> None:
-        finite = all(map(math.isfinite, (self.estimate, self.p05, self.p95)))
-        if not finite or not self.p05 <= self.estimate <= self.p95:
+        if not -math.inf < self.p05 <= self.estimate <= self.p95 < math.inf:
             raise ValueError(f"not an interval: {self.p05} <= {self.estimate} <= {self.p95}")
 
     @staticmethod

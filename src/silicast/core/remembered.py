@@ -1,12 +1,14 @@
-"""Answers of a method, kept as long as the object that gave them."""
+"""Answers of a method, kept as long as the object that gave them; and what was used of late."""
 
 from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, final
 
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
 Owner = TypeVar("Owner")
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
@@ -56,3 +58,51 @@ class remembered(Generic[Owner, Given, Answer]):  # noqa: N801 - a decorator, as
             return answer
 
         return first
+
+
+@final
+class RecentlyUsed(Generic[Key, Value]):
+    """Values by key, of which those that nobody asked for longest are dropped, half at a time.
+
+    A look-up of a key that is in use costs one look-up in a dictionary.
+
+    Args:
+        most: values that are kept at most.
+
+    >>> kept = RecentlyUsed[str, int](6)
+    >>> for name in "abcdeaf":
+    ...     _ = kept.get(name) or kept.put(name, 1)
+    >>> list(kept)
+    ['d', 'e', 'a', 'f']
+    """
+
+    def __init__(self, most: int) -> None:
+        self._half = most // 2
+        self._young: dict[Key, Value] = {}
+        self._old: dict[Key, Value] = {}
+
+    def get(self, key: Key) -> Value | None:
+        """The value of a key; None = there is none, or it was dropped."""
+        value = self._young.get(key)
+        if value is None and (value := self._old.pop(key, None)) is not None:
+            self.put(key, value)
+        return value
+
+    def put(self, key: Key, value: Value) -> Value:
+        """Keeps a value; returns it."""
+        if len(self._young) >= self._half:
+            self._old, self._young = self._young, {}
+        self._young[key] = value
+        return value
+
+    def clear(self) -> None:
+        """Drops all."""
+        self._young, self._old = {}, {}
+
+    def values(self) -> list[Value]:
+        """All that are kept."""
+        return [*self._old.values(), *self._young.values()]
+
+    def __iter__(self) -> Iterator[Key]:
+        yield from self._old
+        yield from self._young

@@ -64,6 +64,8 @@ OPERATIONS = (
 """Names of operations; their positions are the codes below. Conditions are 1.0 or 0.0."""
 BLOCK = 256
 """Rows that each operation is run for before the next."""
+LARGEST = 2.0**62
+"""Whole numbers below it are exact: of Python's larger ones a single row has no tape."""
 SUMS = 5
 """Results of an operation on trees: codes beyond the range, whether what sizes leave over was
 measured, and three sums of leaves."""
@@ -292,6 +294,7 @@ class Tape:
         self._outputs = np.array([*outputs, 0], dtype=np.int32)
         self._input_count, self._output_count = len(inputs), len(outputs)
         self._tables = list(tables)
+        self._exceeds, self._largest = False, LARGEST
         self._real, self._whole = _columns(columns, 1, filled)
         self._reals, self._wholes = _columns(columns, BLOCK, filled)
 
@@ -305,14 +308,25 @@ class Tape:
 
         The list is made first: a new list may run the garbage collector, and with it other threads,
         which would write to the same columns.
+
+        Raises:
+            ArithmeticError: a whole number on the way does not fit into 64 bits, or is divided by
+                none above 0, which is no error in :meth:`rows` as it is none of arrays.
         """
         results = [0.0] * self._output_count
+        largest = self._largest
+        self._exceeds = False
         for at in range(self._input_count):
             if self._kinds[at]:
-                self._whole[self._inputs[at]] = values[at]
+                whole = values[at]
+                self._whole[self._inputs[at]] = whole
+                if not -largest < whole < largest:
+                    self._exceeds = True
             else:
                 self._real[self._inputs[at]] = values[at]
         self._run(self._real, self._whole, 1)
+        if self._exceeds:
+            raise OverflowError("a whole number does not fit into 64 bits")
         for at in range(self._output_count):
             results[at] = self._real[self._outputs[at]]
         return results
@@ -341,6 +355,7 @@ class Tape:
 
     def _run(self, d: Any, i: Any, block: int) -> None:  # noqa: C901, PLR0912, PLR0915 - one jump
         """All operations on a block of rows, whose columns are ``d``; ``i`` are their bits."""
+        largest = self._largest
         for step in range(self._count):
             code, width = self._steps[6 * step], self._steps[6 * step + 1]
             n, t = width * block, self._steps[6 * step + 2] * block
@@ -401,10 +416,12 @@ class Tape:
             elif code == 17:  # int_mul
                 for r in range(n):
                     i[t + r] = i[x + r] * i[y + r]
-            elif code == 18:  # int_div by a positive number, of C and of Python
+            elif code == 18:  # int_div by a positive number, of C and of Python; else 0
                 for r in range(n):
                     i[t + r] = (
-                        i[x + r] // i[y + r]
+                        0
+                        if i[y + r] <= 0
+                        else i[x + r] // i[y + r]
                         if i[x + r] >= 0
                         else -((i[y + r] - 1 - i[x + r]) // i[y + r])
                     )
@@ -482,6 +499,17 @@ class Tape:
                 for at in range(width):
                     for r in range(block):
                         i[t + at * block + r] = i[x + r]
+            if block == 1 and (15 <= code <= 18 or code == 26):
+                for r in range(n):
+                    reach = d[x + r]
+                    if code <= 16:
+                        reach = i[t + r]
+                    elif code == 17:
+                        reach = float(i[x + r]) * float(i[y + r])
+                    elif code == 18:
+                        reach = 0.0 if i[y + r] > 0 else largest
+                    if not -largest < reach < largest:
+                        self._exceeds = True
 
 
 def _columns(count: int, block: int, filled: Sequence[tuple[int, Any]]) -> tuple[Any, Any]:

@@ -80,6 +80,10 @@ class FormulaGraph:
         kind = WHOLE if array.dtype.kind in "iu" else TRUTH if array.dtype.kind == "b" else FLOAT
         return self.constant(array, kind)
 
+    def symbol_of(self, value: Any) -> Symbol:
+        """A symbol as a float, or a number as a symbol."""
+        return Symbol(self, self.as_float(self.node_of(value)))
+
     def constant(self, values: Any, kind: str) -> Node:
         """The node of numbers that are the same in all rows."""
         array = np.ravel(np.asarray(values, dtype=np.int64 if kind == WHOLE else np.float64))

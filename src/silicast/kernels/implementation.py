@@ -28,7 +28,7 @@ from silicast.kernels.physics import power
 from silicast.kernels.physics.constants import has_physics, is_measured
 from silicast.kernels.physics.core_steps import held_between
 from silicast.kernels.physics.formats import with_format
-from silicast.kernels.physics.held_clock import Slowing, held_share
+from silicast.kernels.physics.held_clock import Slowing, held_share, slower
 from silicast.kernels.physics.measured_range import (
     Quality,
     domain_of,
@@ -340,20 +340,40 @@ class Implementation(ABC):
         """The share of the clock that a power limit leaves each kernel, and how many times as long
         it takes there; shape (n,).
         """
-        shared = shared_of(self, batch.variant, device)
         clock_hz = self.clock_hz(device)
-
-        def at(rows: OpBatch, slow: Device) -> F64:
-            formula = partial(self._slow_s, shared, slow)
-            slow_s: F64 | None = taped.run((self, rows.variant, slow, device), formula, rows)
-            return formula(rows) if slow_s is None else slow_s
-
-        slowing = Slowing(batch, shared.device, free.time_s, at, clock_hz)
+        slowing = self.slowing(batch, device, free.time_s)
         built = self.clock_hz(power.silicon(device)) / clock_hz
         share = held_share(free.analysis, batch, device, free.time_s, slowing, built)
         if xp.all_of(share >= 1.0):
             return share, xp.full_like(share, 1.0)
         return share, slowing.at_shares(share)
+
+    @final
+    def slowing(
+        self, batch: OpBatch, device: Device, time_s: F64, steps: taped.Steps | None = None
+    ) -> Slowing:
+        """How much longer kernels take at slower clocks.
+
+        Args:
+            time_s: what they take at the clock of the device, shape (n,).
+            steps: of a batch of numbers, where tapes of its variant and device are kept.
+        """
+        shared = shared_of(self, batch.variant, device)
+        clock_hz = self.clock_hz(device)
+
+        def at(rows: OpBatch, slow: Device) -> F64:
+            formula, key = partial(self._slow_s, shared, slow), (self, rows.variant, slow, device)
+            slow_s: F64 | None = taped.run(key, formula, rows)
+            return formula(rows) if slow_s is None else slow_s
+
+        def at_step(position: int) -> F64:
+            slow = slower(shared.device, clock_hz, position)
+            formula = partial(self._slow_s, shared, slow)
+            slow_s: F64 = taped.run_step(steps, position, formula, batch)
+            return slow_s
+
+        numbers = None if steps is None else at_step
+        return Slowing(batch, shared.device, time_s, at, clock_hz, numbers)
 
     def _slow_s(self, shared: VariantOnDevice, slow: Device, batch: OpBatch) -> F64:
         """What kernels take on a slower device."""

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import numpy as np
 
 from silicast.core import compiled_core
+from silicast.core.remembered import RecentlyUsed
 from silicast.core.xp import UntraceableError
 from silicast.kernels.in_blocks import Lazy, field_names
 from silicast.workload.graphs.op import OpBatch
 
 if TYPE_CHECKING:
     from silicast.core.tape import Tape
+    from silicast.core.tracing import FormulaGraph
 
 REQUESTS = 60
 """A tape is made when a setting was asked for so many numbers: a trace takes as long as these."""
@@ -29,14 +31,12 @@ OF_ARRAYS, ROWS = 4, 512
 """A call with arrays counts as so many numbers, and each of so many rows as one more."""
 FEW = 24
 """Up to so many rows are run one by one."""
-MOST = 2048
-"""Settings that are kept."""
+MOST = 4096
+"""Settings that are kept, at most; at least half as many."""
 ALIKE = frozenset(("shared_log_sd", "energy_log_sd"))
 """Fields that hold one number for all rows."""
 ON_DEMAND = frozenset(("features", "choice"))
 """Fields that few readers need: the formula itself answers them."""
-
-_settings: dict[Hashable, TapedSetting] = {}
 
 
 def forget() -> None:
@@ -62,12 +62,22 @@ def run(
     if batch.ragged or not compiled_core.runs() or not _whole(batch):
         return None
     key = (*key, *batch.dims)
-    setting = _settings.get(key)
-    if setting is None:
-        if len(_settings) >= MOST:
-            _settings.clear()
-        setting = _settings[key] = TapedSetting(requests)
+    setting = _settings.get(key) or _settings.put(key, TapedSetting(requests))
     return setting.run(formula, batch, further)
+
+
+def run_step(
+    steps: Steps | None, position: int, formula: Callable[..., Any], batch: OpBatch
+) -> Any:
+    """What a formula says of a batch of numbers, by the tape of a step of the clock or by itself.
+
+    Args:
+        steps: is filled. Who asks for clocks beside one asks for it again: half the requests do.
+    """
+    assert steps is not None
+    setting = steps.get(position) or steps.setdefault(position, TapedSetting(REQUESTS // 2))
+    answer = setting.run(formula, batch, ())
+    return formula(batch) if answer is None else answer
 
 
 def _whole(batch: OpBatch) -> bool:
@@ -75,6 +85,23 @@ def _whole(batch: OpBatch) -> bool:
     if batch.numbers:
         return all(isinstance(size, int) for size in batch.dims.values())
     return all(size.dtype.kind == "i" for size in batch.dims.values())
+
+
+def traced(formula: Callable[..., Any], batch: OpBatch, further: int) -> tuple[FormulaGraph, Any]:
+    """What a formula says of symbols that stand for the sizes of a batch, and their graph.
+
+    Args:
+        further: how many numbers it takes beside.
+
+    Raises:
+        UntraceableError: what it does depends on sizes.
+    """
+    from silicast.core.tracing import FormulaGraph
+
+    graph = FormulaGraph()
+    sizes: Any = {name: graph.input(whole=True) for name in batch.dims}
+    more = [graph.input(whole=False) for _ in range(further)]
+    return graph, formula(OpBatch(batch.family, batch.variant, sizes, numbers=True), *more)
 
 
 @final
@@ -100,7 +127,16 @@ class TapedSetting:
             except (UntraceableError, ArithmeticError):
                 self._requests = -1
                 return None
-        return self._record.evaluate(formula, batch, further)
+        try:
+            return self._record.evaluate(formula, batch, further)
+        except OverflowError:  # numbers that only Python holds
+            return None
+
+
+_settings: RecentlyUsed[Hashable, TapedSetting] = RecentlyUsed(MOST)
+Steps: TypeAlias = dict[int, TapedSetting]
+"""Position in :data:`~silicast.kernels.physics.held_clock.CLOCKS` -> what answers there; looked up
+quicker than among all settings."""
 
 
 @final
@@ -125,15 +161,9 @@ class TapedRecord:
         Raises:
             UntraceableError: what it does depends on sizes.
         """
-        from silicast.core.tracing import FormulaGraph, Symbol
-
-        graph = FormulaGraph()
-        sizes = {name: graph.input(whole=True) for name in batch.dims}
-        more = [graph.input(whole=False) for _ in range(further)]
-        symbols: Any = sizes
-        traced = formula(OpBatch(batch.family, batch.variant, symbols, numbers=True), *more)
-        outputs: list[Symbol] = []
-        build = _builder(traced, outputs)
+        outputs: list[Any] = []
+        graph, record = traced(formula, batch, further)
+        build = _builder(record, outputs)
         tape, kinds = graph.tape(outputs)
         return TapedRecord(tape, kinds, build)
 

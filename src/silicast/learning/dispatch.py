@@ -9,61 +9,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import final
+from collections.abc import Sequence
 
 from silicast.core import xp
 from silicast.core.errors import unmodelled
-from silicast.core.prediction import Domain, Quantity, Tier
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Implementation, KernelTimes
-from silicast.kernels.limits import Also
 from silicast.kernels.physics.energy import kernel_energy
 from silicast.kernels.registry import families, implementation_for
+from silicast.learning import lone_kernels
+from silicast.learning.kernel_time import KernelTime
 from silicast.learning.tiers import ALL_SHIPPED, Evidence, kernel_times
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 MEMO_LIMIT = 262_144
 """Remembered ops per process; when full, all are forgotten (results never depend on it)."""
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class KernelTime:
-    """The predicted time of one op; seconds. See :class:`~.implementation.KernelTimes`.
-
-    Attributes:
-        energy_j: energy of one call, None where the device has no power model.
-        ceiling_s: what the quick kernels of such problems reached, None = not known or not asked.
-        waves: rounds of work that the device's cores go through; a fraction is a last, idle round.
-        clock_share: of the device's clock, what its power limit leaves.
-        memory_s: what memory needs for the bytes that the model expects it to move; the bound
-            counts only those that no cache could keep.
-        also_bound_by: see :func:`~silicast.kernels.limits.also_bound_by`.
-        power_measured: power of kernels was measured on the device's architecture.
-    """
-
-    op: Op
-    estimate_s: float
-    p05_s: float
-    p95_s: float
-    bound_s: float
-    bound_by: str
-    shared_log_sd: Mapping[str, float]
-    independent_log_sd: float
-    tier: Tier
-    choice: str = ""
-    warnings: tuple[str, ...] = ()
-    domain: Domain = "in"
-    measured: bool = True
-    energy_j: Quantity | None = None
-    power_measured: bool = True
-    ceiling_s: float | None = None
-    waves: float = 0.0
-    clock_share: float = 1.0
-    memory_s: float = 0.0
-    also_bound_by: Also = ()
 
 
 _memo: dict[tuple[Device, Evidence], dict[Op, KernelTime]] = {}
@@ -91,7 +51,11 @@ def time_of(op: Op, device: Device, evidence: Evidence = ALL_SHIPPED) -> KernelT
     memory = _memo.get((device, evidence))
     if memory is not None and (kernel_time := memory.get(op)) is not None:
         return kernel_time
-    return times([op], device, evidence)[0]
+    kernel_time = lone_kernels.time_of(op, device, evidence)
+    if kernel_time is None:
+        (kernel_time,) = _evaluated([op], device, evidence)
+    _memory(device, evidence)[op] = kernel_time
+    return kernel_time
 
 
 def times(ops: Sequence[Op], device: Device, evidence: Evidence = ALL_SHIPPED) -> list[KernelTime]:
@@ -106,6 +70,8 @@ def times(ops: Sequence[Op], device: Device, evidence: Evidence = ALL_SHIPPED) -
     Raises:
         SilicastError: a family has no model for this device, or an op is not valid for it.
     """
+    if len(ops) == 1:
+        return [time_of(ops[0], device, evidence)]
     memory = _memory(device, evidence)
     groups: dict[tuple[str, Variant, tuple[str, ...]], list[Op]] = {}
     for op in dict.fromkeys(op for op in ops if op not in memory):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
-from msgspec import structs
+from msgspec import Struct, structs
 
-from silicast.core import xp
-from silicast.core.numerics import F64, exp_fixed
+from silicast.core import compiled_core, xp
+from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.core.prediction import Z90
 from silicast.hardware.device import Device
 from silicast.kernels import taped
@@ -103,17 +104,17 @@ def _block_times(
         return configured_times(model, batch, device)
     times = _by_tape(model, batch, device, evidence)
     if times is None:
-        times = _shipped_times(model, device, evidence, batch)
+        times = shipped_times(model, device, evidence, batch)
     for calibrator in evidence.measured:
         if calibrator.applies_to(model.family, batch.variant.dtype):
             return calibrator.times(times, model, batch, device)
     return times
 
 
-def _shipped_times(
+def shipped_times(
     model: Implementation, device: Device, evidence: Evidence, batch: OpBatch, *held: F64
 ) -> KernelTimes:
-    """Times by what is shipped.
+    """Times by what is shipped, the formulas themselves asked.
 
     Args:
         held: see :meth:`Implementation.estimates`; nothing, or a share and how many times as long.
@@ -129,23 +130,60 @@ def _shipped_times(
 def _by_tape(
     model: Implementation, batch: OpBatch, device: Device, evidence: Evidence
 ) -> KernelTimes | None:
-    """:func:`_shipped_times` by the compiled core; None = the formulas have to be asked.
+    """:func:`shipped_times` by the compiled core; None = the formulas have to be asked.
 
-    The clock that a power limit leaves is found between two tapes: of the kernels at the clock, and
-    of their times where they take as much longer as that costs.
+    One tape answers at the clock of the device. Kernels that a power limit slows are answered again
+    by another, where they take as much longer as that costs.
     """
+    if not compiled_core.runs():
+        return None
     key = (model, batch.variant, device, evidence.learned, evidence.ceilings)
-    formula = partial(_shipped_times, model, device, evidence)
+    formula = partial(shipped_times, model, device, evidence)
     if not limits(device):
-        times: KernelTimes | None = taped.run(key, formula, batch)
-        return times
-    at_clock = partial(model.free, shared_of(model, batch.variant, device))
-    free: FreeTimes | None = taped.run((model, batch.variant, device), at_clock, batch)
+        unlimited: KernelTimes | None = taped.run(key, formula, batch)
+        return unlimited
+    at_clock = partial(_at_clock, model, device, formula)
+    free: TimesAtClock | None = taped.run(key, at_clock, batch)
     if free is None:
         return None
-    share, longer = model.held(free, batch, device)
-    times = taped.run(key, formula, batch, share, longer, requests=taped.REQUESTS)
-    return formula(batch, share, longer) if times is None else times
+    times = free.times
+    share, longer = model.held(FreeTimes(free.time_s, times.analysis), batch, device)
+    if xp.all_of(share >= 1.0):
+        return times
+    rows, held = batch, (share, longer)
+    if not batch.numbers:
+        slowed = np.flatnonzero(share < 1.0)
+        rows, held = batch.rows(slowed), (share[slowed], longer[slowed])
+    again = taped.run(("held", *key), formula, rows, *held, requests=taped.REQUESTS)
+    slower: KernelTimes = formula(rows, *held) if again is None else again
+    return slower if batch.numbers else _with_rows(times, slowed, slower)
+
+
+@final
+class TimesAtClock(Struct, frozen=True):
+    """Times at a device's clock as if no power limit slowed it, and their seconds; shape (n,)."""
+
+    times: KernelTimes
+    time_s: F64
+
+
+def _at_clock(
+    model: Implementation, device: Device, formula: Callable[..., KernelTimes], batch: OpBatch
+) -> TimesAtClock:
+    full: Any = 1.0 if batch.numbers else np.ones(len(batch))
+    free = model.free(shared_of(model, batch.variant, device), batch)
+    return TimesAtClock(formula(batch, full, full), free.time_s)
+
+
+def _with_rows(times: KernelTimes, rows: I64, slower: KernelTimes) -> KernelTimes:
+    """Times of which some rows are others; the analysis is of the clock of the device in both."""
+    changes: dict[str, Any] = {}
+    for name in times.__struct_fields__:
+        values = getattr(times, name)
+        if isinstance(values, np.ndarray):
+            changes[name] = values.copy()
+            changes[name][rows] = getattr(slower, name)
+    return structs.replace(times, **changes)
 
 
 def in_whole_models(times: KernelTimes, evidence: Evidence) -> KernelTimes:

@@ -27,7 +27,8 @@ from silicast.learning.configuration_ranking import (
     shipped_ranker,
 )
 from silicast.learning.configured import PRODUCTS
-from silicast.learning.dispatch import KernelTime, times
+from silicast.learning.dispatch import times
+from silicast.learning.kernel_time import KernelTime
 from silicast.learning.tiers import Evidence
 from silicast.tuning.files import is_swept
 from silicast.tuning.gain import NONE, GainBelief, gain_belief, product_causes, shared_error, summed

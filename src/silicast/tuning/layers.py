@@ -41,7 +41,8 @@ from silicast.kernels.products.gemm_shapes import gemm_sizes
 from silicast.kernels.products.sparsity import FLAG, compression_s
 from silicast.kernels.products.tile_times import Product
 from silicast.learning.configuration_ranking import Ranked, configured_s, ranked
-from silicast.learning.dispatch import KernelTime, times
+from silicast.learning.dispatch import times
+from silicast.learning.kernel_time import KernelTime
 from silicast.tuning.files import SWEPT_FORMATS
 from silicast.tuning.tuner_choice import Tuning, tuner_chances
 from silicast.workload.graphs.op import Op

@@ -154,6 +154,33 @@ def test_what_runs_is_the_file_or_the_core() -> None:
     assert tape.__name__ == "silicast.core.tape"
 
 
+@pytest.mark.parametrize(
+    ("formula", "row"),
+    [
+        (lambda a, b, x: a * b, (1 << 40, 1 << 40, 0.0)),
+        (lambda a, b, x: a * b - a * b, (1 << 40, 1 << 40, 0.0)),
+        (lambda a, b, x: a + b, (1 << 61, 1 << 61, 0.0)),
+        (lambda a, b, x: a * 1.0, (1 << 70, 1, 0.0)),
+        (lambda a, b, x: xp.int64(x), (1, 1, 1e30)),
+        (lambda a, b, x: a // b, (7, 0, 0.0)),
+    ],
+    ids=["product", "difference of products", "sum", "input", "cut off", "quotient"],
+)
+def test_a_row_that_64_bits_do_not_hold_is_refused(formula: Formula, row: Any) -> None:
+    """Python's whole numbers have no end; a tape that went on would say something else."""
+    written, _ = traced(formula)
+    with np.errstate(all="ignore"), pytest.raises(ArithmeticError):
+        written.single(list(row))
+    assert written.single([3, 2, 1.0]) == [np.asarray(formula(3, 2, 1.0)).view(np.float64).item()]
+
+
+def test_quotients_by_zero_of_many_rows_are_numpys() -> None:
+    written, (kind,) = traced(lambda a, b, x: a // b)
+    given = np.array([7, 7]), np.array([0, 2]), np.zeros(2)
+    with np.errstate(divide="ignore"):
+        assert np.array_equal(run(written, kind, given), given[0] // given[1])
+
+
 def test_candidates_of_two_kinds_share_a_number_of_a_row() -> None:
     """As parts of a module do whose formats have different tiles: each is as long as its own."""
     graph = FormulaGraph()

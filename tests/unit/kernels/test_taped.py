@@ -20,46 +20,12 @@ from silicast.kernels import taped
 from silicast.kernels.implementation import Implementation
 from silicast.kernels.in_blocks import field_names
 from silicast.kernels.physics.constants import load_physics, replaced
-from silicast.kernels.registry import families, implementation_for
+from silicast.kernels.registry import implementation_for
 from silicast.learning import tiers
-from silicast.learning.dispatch import time_of
 from silicast.learning.tiers import Evidence, kernel_times
 from silicast.workload.graphs.op import Op, OpBatch, Variant
-from tests.sampling import FULL
+from tests.unit.kernels.tape_cases import ALONE, COMPILED, ORDINARY, ROWS, SETTINGS, TRACED
 
-COMPILED = compiled_core.runs()
-ROWS = (100_000 if FULL else 2_000) if COMPILED else 5
-ALONE = 100 if COMPILED else 3
-ORDINARY = frozenset(
-    (
-        "combine",
-        "conv2d",
-        "dispatch",
-        "gdn",
-        "gru",
-        "kda",
-        "lstm",
-        "mamba2",
-        "moe",
-        "quantized_moe",
-        "rnn",
-    )
-)
-"""Families that cannot be traced: they are answered by their formulas."""
-TRACED = sorted(set(families()) - ORDINARY)
-SETTINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
-    ("gemm", "A100", "bf16", {}),
-    ("gemm", "H100", "fp8", {"flags": (("includes_quantize", True),)}),
-    ("gemm", "H100", "bf16", {"launch": "stream", "cache": "cold"}),
-    ("gemm", "B200", "nvfp4", {}),
-    ("gemm", "L4", "int8", {}),
-    ("gemm", "MI300X", "bf16", {}),
-    ("gemm", "RTX 4090", "fp16", {"library": "torch"}),
-    ("attention_decode", "A100", "bf16", {"kv_dtype": "fp8"}),
-    ("attention_prefill", "B200", "bf16", {"library": "trtllm"}),
-    ("rmsnorm", "A100", "bf16", {}),
-    ("csa_module", "L40S", "fp32", {"library": "vllm"}),
-)
 EVIDENCE = Evidence(ceilings=True)
 
 
@@ -74,7 +40,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def answered_by_tapes() -> bool:
-    known = list(taped._settings.values())
+    known = taped._settings.values()
     return bool(known) and all(item._record is not None for item in known)
 
 
@@ -160,7 +126,7 @@ def test_sequences_of_their_own_lengths_are_answered_by_formulas() -> None:
     model = implementation_for("attention_decode", "simt")
     assert model is not None
     kernel_times(model, batch, find_device("H100"), EVIDENCE)
-    assert taped._settings == {}
+    assert not taped._settings.values()
 
 
 def test_a_tape_is_made_after_a_setting_was_asked_for_often(
@@ -191,21 +157,22 @@ def test_nothing_is_traced_without_a_core(monkeypatch: pytest.MonkeyPatch) -> No
     model = implementation_for("gemm", "simt")
     assert model is not None
     tiers.kernel_times(model, batch_of("gemm", 3), find_device("H100"))
-    assert taped._settings == {}
+    assert not taped._settings.values()
 
 
 def test_other_constants_make_other_tapes() -> None:
     """As held-out scores ask for them; neither those before nor those after are of the others."""
     device, evidence = find_device("H100"), Evidence(learned=False)
     op = Op.make("rmsnorm", Variant(), tokens=4096, hidden=4096)
-    known = load_physics("streaming")
+    known, model = load_physics("streaming"), implementation_for("rmsnorm", "simt")
+    assert model is not None
     tables = {
         name: {constant: 3.0 * value for constant, value in table.items()}
         for name, table in known.architectures.items()
     }
 
     def seconds() -> float:
-        return time_of(op, device, evidence).estimate_s
+        return float(kernel_times(model, OpBatch.single(op), device, evidence).estimate_s)
 
     shipped = seconds()
     assert answered_by_tapes()

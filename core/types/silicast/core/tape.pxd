@@ -65,8 +65,10 @@ cdef class Tape:
     cdef long long[::1] _whole, _wholes
     cdef int _count, _input_count, _output_count, _block
     cdef list _tables
+    cdef bint _exceeds
+    cdef double _largest
 
-    @cython.locals(at=Py_ssize_t)
+    @cython.locals(at=Py_ssize_t, whole="long long", largest=double)
     cpdef list single(self, values)
 
     @cython.locals(
@@ -77,6 +79,6 @@ cdef class Tape:
 
     @cython.locals(
         step=Py_ssize_t, code=int, width=Py_ssize_t, n=Py_ssize_t, t=Py_ssize_t, x=Py_ssize_t, y=Py_ssize_t, z=Py_ssize_t, k=double, r=Py_ssize_t,
-        best=int, at=Py_ssize_t, tables=TreeTables
+        reach=double, largest=double, best=int, at=Py_ssize_t, tables=TreeTables
     )
     cdef void _run(self, double[::1] d, long long[::1] i, Py_ssize_t block)

@@ -226,10 +226,12 @@ def clock_share_of_one(
     if slow > _LAST:
         return MIN_CLOCK_SHARE
     before, after, most, least = longer(fast), longer(slow), used(fast), used(slow)
+    floor, first = budget.floor, 1.0 / CLOCKS[fast]
+    width = 1.0 / CLOCKS[slow] - first
 
     def excess(share: float) -> float:
-        weight = float(weight_of(fast, share))  # type: ignore[arg-type]
-        growth = float(growth_at(share, budget.floor))  # type: ignore[arg-type]
+        weight = (1.0 / share - first) / width
+        growth = energy_growth(share if share >= floor else floor)
         above = core_w * growth + memory_w - left * (before + weight * (after - before))
         return max(above, left * (most + weight * (least - most) - 1.0))
 
@@ -276,6 +278,8 @@ class Slowing:
         device: on which they take ``time_s``, shape (n,).
         at: times of some of them on a slower device.
         clock_hz: that they run at on the device; None = :func:`~.power.top_hz`.
+        at_step: the same as ``at`` of the only row of a batch of numbers, at a step of
+            :data:`CLOCKS`.
     """
 
     def __init__(
@@ -285,8 +289,10 @@ class Slowing:
         time_s: F64,
         at: Callable[[OpBatch, Device], F64],
         clock_hz: float | None = None,
+        at_step: Callable[[int], F64] | None = None,
     ) -> None:
         self._batch, self._device, self._at = batch, device, at
+        self._at_step = at_step or self._by_device
         self.clock_hz: float = top_hz(device) if clock_hz is None else clock_hz
         self._time_s = np.atleast_1d(time_s)
         self._known: dict[int, F64] = {}
@@ -312,10 +318,13 @@ class Slowing:
         if not position:
             return 1.0
         if position not in self._of_one:
-            slow_s = float(self._at(self._batch, self.device(position)))
+            slow_s = float(self._at_step(position))
             ratio = slow_s / float(self._time_s[0])
             self._of_one[position] = min(max(ratio, 1.0), 1.0 / CLOCKS[position])
         return self._of_one[position]
+
+    def _by_device(self, position: int) -> F64:
+        return self._at(self._batch, self.device(position))
 
     def exactly(self, share: float) -> tuple[Device, Any]:
         """The device at a share of the clock, also between two of :data:`CLOCKS`, and what the
@@ -472,9 +481,8 @@ def _held_share_of_one(
     built: float,
 ) -> Any:
     """:func:`held_share` of a batch of numbers."""
-    dtype, clock_hz, whole_s = batch.variant.dtype, slowing.clock_hz, cast("Any", seconds)
-    budget = board(device, dtype, clock_hz)
-    draw = drawn(analysis, dtype, device, whole_s, clock_hz)
+    dtype, whole_s = batch.variant.dtype, cast("Any", seconds)
+    draw = drawn(analysis, dtype, device, whole_s, slowing.clock_hz)
 
     def dynamic(position: int, rows: I64) -> Any:  # noqa: ARG001 - there is one
         longer_s: Any = seconds * slowing.longer_of_one(position)
@@ -488,9 +496,30 @@ def _held_share_of_one(
     def used(position: int) -> float:
         return 0.0 if by_energy is None else float(by_energy(position, ONE_ROW))
 
-    share = clock_share_of_one(
-        budget, float(draw.core_w), float(draw.memory_w), slowing.longer_of_one, used
-    )
+    core_w, memory_w = float(draw.core_w), float(draw.memory_w)
+    return share_in_state(device, dtype, core_w, memory_w, seconds, slowing, used)
+
+
+def _nothing(position: int) -> float:  # noqa: ARG001 - whatever the clock
+    return 0.0
+
+
+def share_in_state(
+    device: Device,
+    dtype: str,
+    core_w: float,
+    memory_w: float,
+    seconds: float,
+    slowing: Slowing,
+    used: Callable[[int], float] = _nothing,
+) -> Any:
+    """:func:`held_share` of one kernel whose draw at the clock is known.
+
+    Args:
+        used: what share of the limit it draws by the law of energy at a place in :data:`CLOCKS`.
+    """
+    budget = board(device, dtype, slowing.clock_hz)
+    share = clock_share_of_one(budget, core_w, memory_w, slowing.longer_of_one, used)
     if device.power_state == "hot":
         return share
     heat = seconds / (seconds + budget.heat_s)

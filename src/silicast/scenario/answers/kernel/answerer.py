@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeGuard, final
 
+from msgspec import structs
+
 from silicast.composition.power.clock import not_held
 from silicast.composition.step.pipes import kernel_pipes
 from silicast.composition.step.remarks import ELSEWHERE
@@ -23,7 +25,8 @@ from silicast.kernels.physics.measured_range import not_measured
 from silicast.kernels.registry import implementation_for
 from silicast.kernels.rows.chain_model import FUSED, MEMORY_RANGE, ChainedKernel
 from silicast.learning.artefact import load_artefact
-from silicast.learning.dispatch import KernelTime, forget, implementation_of, times
+from silicast.learning.dispatch import forget, implementation_of, times
+from silicast.learning.kernel_time import KernelTime
 from silicast.learning.tiers import Evidence
 from silicast.scenario.answer import Answer, answer, why_tree
 from silicast.scenario.answerer import Answerer, ignored, not_yet, refuse_unmodelled, register
@@ -152,7 +155,7 @@ def _idle_names(
             time = results[i]
             if isinstance(time, SilicastError) or isinstance(plain_time, SilicastError):
                 continue
-            if replace(time, op=plain_time.op) == plain_time:
+            if structs.replace(time, op=plain_time.op) == plain_time:
                 text = getattr(cases[i].op.variant, name)
                 remarks[i].append(
                     f"{field} {shown(text)} changes nothing: no kernels of this op and these sizes "

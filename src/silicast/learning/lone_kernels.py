@@ -1,0 +1,284 @@
+"""Kernels that are asked for one at a time, answered by one tape each.
+
+A batch that a tape answers (:mod:`silicast.kernels.taped`) still costs a record of every quantity
+that its formula knows, the search for the clock, energy and names. All that a :class:`KernelTime`
+holds is traced here as one formula, at the clock of the device: where no power limit binds, which
+the tape says too, its numbers are the answer. Else the clock is found as for all kernels, and a
+second tape answers at that clock. Bits are those of :func:`silicast.learning.dispatch.times`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, final
+
+from silicast.core import compiled_core, xp
+from silicast.core.prediction import Quantity, Tier
+from silicast.core.remembered import RecentlyUsed
+from silicast.core.xp import UntraceableError
+from silicast.hardware.device import Device
+from silicast.kernels import taped
+from silicast.kernels.implementation import CandidateLabels, Implementation, KernelTimes, shared_of
+from silicast.kernels.limits import IN_TURN, competing
+from silicast.kernels.physics.energy import kernel_energy
+from silicast.kernels.physics.held_clock import beyond_own, share_in_state
+from silicast.kernels.physics.measured_range import domain_of
+from silicast.kernels.physics.power import board, drawn, limits
+from silicast.kernels.registry import implementation_for
+from silicast.learning.kernel_time import KernelTime
+from silicast.learning.tiers import Evidence, shipped_times
+from silicast.workload.graphs.op import Op, OpBatch
+
+if TYPE_CHECKING:
+    from silicast.core.tape import Tape
+
+_SIZES_OF_CLOCK = 3
+"""Numbers that a tape at the clock of the device gives beside those of a kernel: its seconds, and
+watts of cores and of memory."""
+
+
+def time_of(op: Op, device: Device, evidence: Evidence) -> KernelTime | None:
+    """The time of one op; None = it has to be asked for otherwise: there is no core, the setting
+    was not asked for often enough, or cannot be traced.
+    """
+    if not compiled_core.runs() or evidence.measured or op.variant.config:
+        return None
+    names = tuple([name for name, _ in op.dims])
+    key = (op.family, op.variant, names, device, evidence.learned, evidence.ceilings)
+    setting = _settings.get(key) or _settings.put(key, LoneSetting())
+    return setting.time_of(op, device, evidence)
+
+
+def forget() -> None:
+    """Drops all that is kept."""
+    _settings.clear()
+
+
+@final
+class LoneSetting:
+    """Ops that share all but their sizes, and what answers them once they were asked for often."""
+
+    __slots__ = ("_kernel", "_requests")
+
+    def __init__(self) -> None:
+        self._requests = 0
+        self._kernel: LoneKernel | None = None
+
+    def time_of(self, op: Op, device: Device, evidence: Evidence) -> KernelTime | None:
+        """The time of one of them; None, see :func:`time_of`."""
+        if self._kernel is None:
+            if self._requests < 0:
+                return None
+            self._requests += 1
+            if self._requests < taped.REQUESTS:
+                return None
+            try:
+                self._kernel = LoneKernel.traced(op, device, evidence)
+            except (UntraceableError, ArithmeticError):
+                self._requests = -1
+                return None
+        try:
+            return self._kernel.time_of(op)
+        except (ArithmeticError, TypeError):  # numbers that only Python holds, lengths of sequences
+            return None
+
+
+_settings: RecentlyUsed[Hashable, LoneSetting] = RecentlyUsed(taped.MOST)
+
+
+@final
+class LoneKernel:
+    """A kernel model for one variant on one device under some evidence.
+
+    Args:
+        at_clock: a tape of sizes; held: of sizes, a share of the clock, and how many times as long
+            kernels take there; None = no power limit slows the device.
+        shared: what all ops share.
+    """
+
+    def __init__(
+        self,
+        model: Implementation,
+        device: Device,
+        dtype: str,
+        at_clock: Tape,
+        held: Tape | None,
+        shared: _Shared,
+    ) -> None:
+        self._model, self._device, self._dtype = model, device, dtype
+        self._at_clock, self._held, self._shared = at_clock, held, shared
+        self._slower: taped.Steps = {}
+        self._room_w = float("inf")
+        if held is not None:
+            budget = board(device, dtype, model.clock_hz(device))
+            self._room_w = budget.limit_w - budget.idle_w
+
+    @staticmethod
+    def traced(op: Op, device: Device, evidence: Evidence) -> LoneKernel:
+        """Of ops with such sizes.
+
+        Raises:
+            UntraceableError: it cannot be traced; SilicastError: the device cannot run it.
+        """
+        model, batch = implementation_for(op.family, device.execution_model), OpBatch.single(op)
+        if model is None or batch.ragged or (limits(device) and beyond_own(device)):
+            raise UntraceableError("no kernels, or none whose clock is found by their draw alone")
+        formula = partial(_numbers, model, device, evidence)
+        if not limits(device):
+            tape, shared = _tape(formula, batch, 0)
+            return LoneKernel(model, device, op.variant.dtype, tape, None, shared)
+        tape, _ = _tape(partial(_at_clock, model, device, formula), batch, 0)
+        held, shared = _tape(formula, batch, 2)
+        return LoneKernel(model, device, op.variant.dtype, tape, held, shared)
+
+    def time_of(self, op: Op) -> KernelTime:
+        """The time of one op.
+
+        Raises:
+            ArithmeticError: it has numbers that tapes do not hold; TypeError: lengths of sequences.
+        """
+        sizes: Any = [size for _, size in op.dims]
+        numbers = self._at_clock.single(sizes)
+        if self._held is not None:
+            seconds, core_w, memory_w = numbers[-_SIZES_OF_CLOCK:]
+            if core_w + memory_w > self._room_w:
+                clock = self._clock(op, seconds, core_w, memory_w)
+                numbers = self._held.single([*sizes, *clock])
+        return self._shared.time_of(op, numbers)
+
+    def _clock(self, op: Op, seconds: float, core_w: float, memory_w: float) -> tuple[float, float]:
+        """The share of the clock that the power limit leaves, and how many times as long the kernel
+        takes there.
+        """
+        model, device, batch = self._model, self._device, OpBatch.single(op)
+        slowing = model.slowing(batch, device, _as_array(seconds), self._slower)
+        share = share_in_state(device, self._dtype, core_w, memory_w, seconds, slowing)
+        longer: Any = 1.0 if share >= 1.0 else slowing.at_shares(_as_array(share))
+        return share, longer
+
+
+def _as_array(number: float) -> Any:
+    """A number where types say arrays, see :mod:`silicast.core.xp`."""
+    return number
+
+
+@final
+class _Shared:
+    """What all ops of a tape share, and how its numbers become a time.
+
+    Args:
+        times: of a formula that was traced; the numbers of ops are symbols.
+        resources: names of what the third number tells apart.
+    """
+
+    def __init__(self, times: KernelTimes, energy: Any, resources: list[str]) -> None:
+        labels = times.analysis.choice
+        self._log_sd = dict(times.shared_log_sd)
+        self._labels = list(labels.labels) if isinstance(labels, CandidateLabels) else [""]
+        self._resources = resources
+        self._warnings, self._measured, self._built = times.warnings, times.measured, times.built
+        self._has_energy, self._has_ceiling = energy is not None, times.ceiling_s is not None
+        self._power_measured = energy is None or energy.measured
+        if any(hasattr(value, "graph") for value in self._log_sd.values()):
+            raise UntraceableError("an error that sizes change")
+
+    def time_of(self, op: Op, numbers: list[float]) -> KernelTime:
+        """Of one op.
+
+        Args:
+            numbers: as of :func:`_numbers`.
+        """
+        (
+            estimate_s, p05_s, p95_s, bound_s, resource, log_sd, octaves, learned, choice, waves,
+            share, memory_s, ceiling_s, energy_j, energy_p05_j, energy_p95_j,
+        ) = numbers[:16]  # fmt: skip
+        tier: Tier = "cross-device" if learned > 0.0 else "analytic"
+        return KernelTime(
+            op, estimate_s, p05_s, p95_s, bound_s, self._resources[int(resource)], self._log_sd,
+            log_sd, tier, self._labels[int(choice)], self._warnings,
+            domain_of(octaves, measured=self._measured, built=self._built), self._measured,
+            Quantity(energy_j, energy_p05_j, energy_p95_j) if self._has_energy else None,
+            self._power_measured, ceiling_s if self._has_ceiling else None, waves, share, memory_s,
+        )  # fmt: skip
+
+
+def _numbers(
+    model: Implementation, device: Device, evidence: Evidence, batch: OpBatch, *held: Any
+) -> tuple[list[Any], _Shared]:
+    """What differs from op to op of a time, in the order of :meth:`_Shared.time_of`, and the rest.
+
+    Args:
+        held: see :meth:`Implementation.estimates`; nothing, or a share and how many times as long.
+    """
+    times: Any = shipped_times(model, device, evidence, batch, *held)
+    energy: Any = kernel_energy(times, batch, device)
+    analysis = times.analysis
+    resources, largest = _largest(analysis.resource_s)
+    moved = analysis.demand.level_bytes.get("dram")
+    memory_s: Any = 0.0
+    if moved is not None:
+        memory_s = xp.minimum(moved / device.dram.bandwidth_bytes_per_s, times.estimate_s)
+    choice: Any = 0.0
+    if isinstance(analysis.choice, CandidateLabels):
+        choice = xp.float64(analysis.choice.index)
+    elif analysis.choice is not tuple:
+        raise UntraceableError("labels that are no candidates'")
+    energies = [0.0] * 3
+    if energy is not None:
+        energies = [energy.estimate_j, energy.p05_j, energy.p95_j]
+    numbers = [
+        times.estimate_s,
+        times.p05_s,
+        times.p95_s,
+        times.bound_s,
+        largest,
+        times.independent_log_sd,
+        times.octaves_outside,
+        0.0 if times.learned is None else times.learned,
+        choice,
+        analysis.demand.waves,
+        1.0 if times.clock_share is None else times.clock_share,
+        memory_s,
+        0.0 if times.ceiling_s is None else times.ceiling_s,
+        *energies,
+    ]
+    return numbers, _Shared(times, energy, resources)
+
+
+def _at_clock(
+    model: Implementation, device: Device, formula: Callable[..., Any], batch: OpBatch
+) -> tuple[list[Any], _Shared]:
+    """:func:`_numbers` of ops that no power limit slows, their seconds, and what they draw of cores
+    and memory, watts.
+    """
+    numbers, shared = formula(batch, 1.0, 1.0)
+    free = model.free(shared_of(model, batch.variant, device), batch)
+    clock_hz = model.clock_hz(device)
+    draw = drawn(free.analysis, batch.variant.dtype, device, free.time_s, clock_hz)
+    return [*numbers, free.time_s, draw.core_w, draw.memory_w], shared
+
+
+def _largest(resource_s: Mapping[str, Any]) -> tuple[list[str], Any]:
+    """Names of resources, and the position of that which takes longest, the first of equal ones.
+
+    Raises:
+        UntraceableError: some of them take turns.
+    """
+    if any(name in resource_s for name in IN_TURN):
+        raise UntraceableError("resources that take turns")
+    needs = competing(resource_s)
+    names = list(needs)
+    at: Any = 0.0
+    most = needs[names[0]]
+    for position, name in enumerate(names[1:], start=1):
+        longer = needs[name] > most
+        at, most = xp.where(longer, float(position), at), xp.maximum(most, needs[name])
+    return names, at
+
+
+def _tape(formula: Callable[..., Any], batch: OpBatch, further: int) -> tuple[Tape, _Shared]:
+    """The tape of a formula's numbers, all of them floats, and what its ops share."""
+    graph, (numbers, shared) = taped.traced(formula, batch, further)
+    tape, _ = graph.tape([graph.symbol_of(value) for value in numbers])
+    return tape, shared
