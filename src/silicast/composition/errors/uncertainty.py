@@ -239,8 +239,8 @@ class Uncertainty:
             most = max(MOST_PRODUCTS // max(laid_out.correlation.size, 1), 1)
             for begin in range(0, len(group), most):
                 part = group[begin : begin + most]
-                some = [totals[index] for index in part]
-                several = self._of_layout(some, cases, laid_out, causes=causes)
+                of_part = [totals[index] for index in part]
+                several = self._of_layout(of_part, cases, laid_out, causes=causes)
                 for index, errors in zip(part, several, strict=True):
                     items[index] = errors
         return items
@@ -262,7 +262,7 @@ class Uncertainty:
         sds = self._own(seconds, log_sd, laid_out, whole)
         usual = constants()[f"{mode_of(self.engine)}.composition_log_sd"]
         composition = usual if self._whole is None else self._whole.log_sd
-        own = (sds * sds).tolist()
+        variances = (sds * sds).tolist()
         beside = {
             x: [
                 self._beside_kernels(total, whole_s, host_measured=x)
@@ -270,20 +270,20 @@ class Uncertainty:
             ]
             for x in {HOST in measured for measured in cases}
         }
-        tables = {x: np.array([[*each.values()] for each in some]) for x, some in beside.items()}
+        tables = {x: np.array([[*row.values()] for row in rows]) for x, rows in beside.items()}
         errors: list[list[ErrorFactors]] = [[] for _ in totals]
         for case, (layout, measured) in enumerate(zip(layouts, cases, strict=True)):
             host_measured = HOST in measured
             others = beside[host_measured][0]
-            kept = [at for at, name in enumerate(layout.names) if name not in others]
+            columns = [at for at, name in enumerate(layout.names) if name not in others]
             kernels = np.matmul(layout.loadings, by_call)[:, :, 0] / whole[:, None]
-            both = np.take(kernels, kept, axis=1), tables[host_measured]
+            both = np.take(kernels, columns, axis=1), tables[host_measured]
             table = np.concatenate(both, axis=1).tolist()
-            names = (*[layout.names[at] for at in kept], *others)
+            names = (*[layout.names[at] for at in columns], *others)
             for row, values in enumerate(table):
                 pairs = zip(names, values, strict=True)
                 loadings = {name: value for name, value in pairs if value > 0.0}
-                variance = math.fsum([*own[row][case], composition * composition])
+                variance = math.fsum([*variances[row][case], composition * composition])
                 made_of = {}
                 if causes:
                     of_shapes = zip(self._pairs.causes, sds[row, case].tolist(), strict=True)

@@ -176,11 +176,11 @@ class StageGraph:
     @cached_property
     def blocks(self) -> dict[Direction, tuple[StageBlock, ...]]:
         """Direction -> its blocks, by the first of their nodes."""
-        places: dict[tuple[Direction, int, str], list[int]] = {}
+        members: dict[tuple[Direction, int, str], list[int]] = {}
         for index, node in enumerate(self.nodes):
-            places.setdefault((node.direction, node.stage, node.block), []).append(index)
+            members.setdefault((node.direction, node.stage, node.block), []).append(index)
         blocks: dict[Direction, tuple[StageBlock, ...]] = {}
-        for (direction, stage, name), nodes in places.items():
+        for (direction, stage, name), nodes in members.items():
             title = f"stage_{stage}_{name}" if self.stages > 1 else name
             block = StageBlock(title, self.executions.repeats(stage, name), tuple(nodes))
             blocks[direction] = (*blocks.get(direction, ()), block)

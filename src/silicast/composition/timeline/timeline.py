@@ -288,8 +288,8 @@ class _Simulation:
                 raise ValueError("executions wait for each other: turns contradict streams")
             now = upcoming if step == upcoming - now else now + step
             for index, work in list(left.items()):
-                remaining = left[index] = work - step / slower
-                if remaining <= 1e-12 * duration[index] + 1e-18:
+                work_left = left[index] = work - step / slower
+                if work_left <= 1e-12 * duration[index] + 1e-18:
                     del left[index]
                     self.end[index] = now
                     queue = queues[stream[index]]

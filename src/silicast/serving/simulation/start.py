@@ -86,7 +86,7 @@ class ServerStart:
             raise SilicastError(message, field="parallel", hint=hint)
 
     def refusal(self, tokens: int) -> tuple[str, str]:
-        """What is said of a start that fails, and what to do about it."""
+        """The message about a start that fails, and what to do about it."""
         deployment, memory = self.deployment, self.memory
         needed = self.layout.of_one(max(tokens, 1)) * self.layout.block_bytes
         missing = (needed - memory.cache) / GIB
