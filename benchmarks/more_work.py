@@ -1,13 +1,14 @@
 """Pairs of kernels of which one has more work, or more cores: how often more takes less time.
 
-    python -m benchmarks.more_work [PAIRS] [--seed N] [--grow clock] [-o FILE]
+    python -m benchmarks.more_work [PAIRS] [--seed N] [--grow clock] [--whole-models] [-o FILE]
 
 A pair is one op with a size grown (by one unit, a tenth, a half, or to twice) on one device, or one
 op on a board and on the same with more cores; time and energy of both are compared. `--grow` draws
 pairs of boards only: with more cores, a higher `limits.clock_mhz`, a higher `limits.power_w`, or a
-higher clock that the device itself states. Devices,
+higher clock that the device itself states. `--whole-models` compares prefill and decode of static
+batches on pairs of boards (:mod:`benchmarks.more_work_of_models`), also of more bandwidth. Devices,
 families, formats, libraries and sizes are drawn from fixed seeds. Libraries choose kernels in
-steps, so that a measured kernel may dip too; dips over 0.1, 2 and 5 % are counted. A quarter of
+steps, so that a measured kernel may dip too; dips over 0.1, 1, 2 and 5 % are counted. A quarter of
 the draws leave the learned corrections out: a dip of theirs is the analytic model's.
 """
 
@@ -22,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import more_work_of_models as of_models
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.hardware.catalog import device_from, device_index
@@ -36,7 +38,7 @@ from silicast.workload.graphs.op import OpBatch, Variant
 
 PAIRS, ROWS = 10_000, 8
 RESULTS = Path(__file__).parent / "results"
-DIPS = (0.001, 0.02, 0.05)
+DIPS = (0.001, 0.01, 0.02, 0.05)
 GROWN = (0.0, 0.1, 0.5, 1.0)
 """By what share a size grows; 0 = by one."""
 CORES, CLOCK, POWER, BASE_CLOCK = BOARDS = ("cores", "clock", "power", "base_clock")
@@ -345,13 +347,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("pairs", nargs="?", type=int, default=PAIRS)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--grow", choices=BOARDS, help="only pairs of boards that differ in this")
+    every = sorted({*BOARDS, *of_models.KINDS})
+    parser.add_argument("--grow", choices=every, help="only pairs of boards that differ in this")
+    parser.add_argument("--whole-models", action="store_true", help="static batches of models")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
-    name = f"more_work_{options.grow}.json" if options.grow else "more_work.json"
+    served = of_models.KINDS if options.whole_models else BOARDS
+    if options.grow and options.grow not in served:
+        parser.error(f"--grow is one of {', '.join(served)} here")
+    parts = ("more_work", *(("whole_models",) if options.whole_models else ()), options.grow)
+    name = "_".join(filter(None, parts)) + ".json"
     index = device_index()
     devices = tuple(index.get(name) for name in index.names)
-    table = summary(dips(options.pairs, options.seed, devices, options.grow))
+    asked = of_models.dips if options.whole_models else dips
+    table = summary(list(asked(options.pairs, options.seed, devices, options.grow)))
     for group in ("all", "learned", "kinds", "families"):
         print(group, *_lines(table[group] if group != "all" else {"": table[group]}), sep="\n")
     print("worst", *table["worst"], sep="\n  ")

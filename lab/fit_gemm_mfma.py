@@ -130,7 +130,7 @@ def held_seconds(rows: MeasuredRows, table: Mapping[str, float]) -> F:
     slowing = Slowing(
         rows.batch, device, result.time_s, lambda rows_, at: analysed(rows_, at).time_s
     )
-    share = held_share(result, rows.batch, device, time, slowing)
+    share = held_share(result, rows.batch, device, time, slowing, 1.0, analysed)
     return time * slowing.at_shares(share)
 
 

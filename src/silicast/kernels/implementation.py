@@ -343,7 +343,9 @@ class Implementation(ABC):
         clock_hz = self.clock_hz(device)
         slowing = self.slowing(batch, device, free.time_s)
         built = self.clock_hz(power.silicon(device)) / clock_hz
-        share = held_share(free.analysis, batch, device, free.time_s, slowing, built)
+        share = held_share(
+            free.analysis, batch, device, free.time_s, slowing, built, self._analysed
+        )
         if xp.all_of(share >= 1.0):
             return share, xp.full_like(share, 1.0)
         return share, slowing.at_shares(share)

@@ -15,9 +15,10 @@ from silicast.hardware.device import Device
 from silicast.kernels.implementation import KernelTimes
 from silicast.kernels.limits import Also, also_bound_by, bound_by
 from silicast.kernels.physics.constants import load_physics
-from silicast.kernels.physics.energy import above_static_at, above_static_j, dynamic_w
-from silicast.kernels.physics.held_clock import beyond_own
+from silicast.kernels.physics.energy import above_static_at, above_static_j
+from silicast.kernels.physics.held_clock import beyond_own, dynamic_j
 from silicast.kernels.physics.power import drawn
+from silicast.kernels.registry import implementation_for
 from silicast.kernels.row_devices import RowDevices
 from silicast.workload.graphs.nodes import Phase
 from silicast.workload.graphs.op import Dim, OpBatch, Variant
@@ -186,7 +187,10 @@ class OpStateGrid(Struct, frozen=True, dict=True):
         if not isinstance(self.times, KernelTimes) or self.batch is None or not beyond_own(device):
             return 0.0
         seconds = self.times.estimate_s
-        return seconds * dynamic_w(self.times.analysis, self.batch, device, seconds)
+        implementation = implementation_for(self.batch.family, device.execution_model)
+        assert implementation is not None
+        analysis, analysed = self.times.analysis, implementation.analysed
+        return dynamic_j(analysis, self.batch, device, seconds, analysed)
 
     def above_static_j(self, device: Device, clocks: RowDevices | None) -> F64 | None:
         """Energy of one execution beyond what the board draws while it waits, shape

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from silicast.core import xp
 from silicast.core.numerics import F64, I64
 from silicast.hardware.device import Device
+from silicast.kernels.physics.core_steps import held_between
 from silicast.kernels.physics.energy import applies_to, dynamic_w, most_w, waiting_w
 from silicast.kernels.physics.power import (
     MIN_CLOCK_SHARE,
@@ -53,6 +54,8 @@ Longer: TypeAlias = Callable[[int, I64], F64]
 """A place in :data:`CLOCKS`, rows of the work -> how many times as long these take there."""
 Used: TypeAlias = Callable[[int, I64], F64]
 """The same -> the power that they draw there, over the limit; see :class:`Use`."""
+Analysed: TypeAlias = "Callable[[OpBatch, Device], Analysis]"
+"""Kernels and a device -> what their family's model says of them there."""
 
 
 def in_proportion(position: int, rows: I64) -> F64:
@@ -427,23 +430,53 @@ def beyond_own(device: Device) -> bool:
     return device.power_cap_w < built.power_cap_w or device.clocks.boost_hz > built.clocks.boost_hz
 
 
+def dynamic_j(
+    analysis: Analysis, batch: OpBatch, device: Device, seconds: F64, analysed: Analysed
+) -> F64:
+    """Joules of kernels that take ``seconds``, beyond what the board draws while it waits, as a
+    limit counts them; shape (n,).
+
+    Work under a limit takes energy / (limit - idle). A board with more cores than it was built with
+    can leave cores idle, so that these joules are no more than with fewer cores, and no less than
+    with more of them (:mod:`.core_steps`).
+
+    Args:
+        analysis: at the clock of the device, or above it.
+        analysed: on devices with other numbers of cores.
+    """
+    joules: F64 = seconds * dynamic_w(analysis, batch, device, seconds)
+    if device.cores == silicon(device).cores:
+        return joules
+    here_s = analysed(batch, device).time_s
+
+    def at(other: Device) -> F64:
+        there = analysed(batch, other)
+        bounded = xp.maximum if other.cores < device.cores else xp.minimum
+        there_s = seconds * bounded(there.time_s / here_s, 1.0)
+        other_j: F64 = there_s * dynamic_w(there, batch, other, there_s)
+        return other_j
+
+    return held_between(joules, device, at)
+
+
 def held_share(
     analysis: Analysis,
     batch: OpBatch,
     device: Device,
     seconds: F64,
     slowing: Slowing,
-    built: float = 1.0,
+    built: float,
+    analysed: Analysed,
 ) -> F64:
     """:func:`clock_share` of each kernel by itself, in the state of the device; shape (n,).
 
     A cool board is heated by what it repeats: short kernels are done before it slows down.
 
     Args:
-        built: see :class:`Use`.
+        built: see :class:`Use`; analysed: see :func:`dynamic_j`.
     """
     if not isinstance(seconds, np.ndarray):
-        return _held_share_of_one(analysis, batch, device, seconds, slowing, built)
+        return _held_share_of_one(analysis, batch, device, seconds, slowing, built, analysed)
     dtype, clock_hz = batch.variant.dtype, slowing.clock_hz
     budget = board(device, dtype, clock_hz)
     draw = drawn(analysis, dtype, device, seconds, clock_hz)
@@ -454,12 +487,14 @@ def held_share(
         def dynamic(position: int, rows: I64) -> F64:
             longer_s = boost_s.copy()
             longer_s[rows] *= slowing.longer(position, rows)
-            watts = dynamic_w(analysis, batch, slowing.device(position), longer_s)
-            return watts[rows]
+            joules = dynamic_j(analysis, batch, slowing.device(position), longer_s, analysed)
+            watts: F64 = (joules / longer_s)[rows]
+            return watts
 
         def built_w(rows: I64) -> F64:
-            watts = dynamic_w(analysis, batch, *slowing.exactly(built))
-            return watts[rows]
+            slow, slow_s = slowing.exactly(built)
+            watts: F64 = (dynamic_j(analysis, batch, slow, slow_s, analysed) / slow_s)[rows]
+            return watts
 
         used = Use(device, built, dynamic, built_w).used
     elif xp.all_of(draw.core_w + draw.memory_w <= budget.limit_w - budget.idle_w):
@@ -479,6 +514,7 @@ def _held_share_of_one(
     seconds: float,
     slowing: Slowing,
     built: float,
+    analysed: Analysed,
 ) -> Any:
     """:func:`held_share` of a batch of numbers."""
     dtype, whole_s = batch.variant.dtype, cast("Any", seconds)
@@ -486,10 +522,12 @@ def _held_share_of_one(
 
     def dynamic(position: int, rows: I64) -> Any:  # noqa: ARG001 - there is one
         longer_s: Any = seconds * slowing.longer_of_one(position)
-        return dynamic_w(analysis, batch, slowing.device(position), longer_s)
+        joules = dynamic_j(analysis, batch, slowing.device(position), longer_s, analysed)
+        return joules / longer_s
 
     def built_w(rows: I64) -> Any:  # noqa: ARG001 - there is one
-        return dynamic_w(analysis, batch, *slowing.exactly(built))
+        slow, slow_s = slowing.exactly(built)
+        return dynamic_j(analysis, batch, slow, slow_s, analysed) / slow_s
 
     by_energy = Use(device, built, dynamic, built_w).used if beyond_own(device) else None
 
