@@ -4,9 +4,9 @@
 
 Nothing of the architecture measured: log residuals of rows that no constant is fitted on, under
 constants without their architecture. The width of a cell (a family, format and architecture) is
-that which holds 90 % of its rows. A new architecture is one of these cells, nobody knows which: its
-variance is the mean of theirs, so that squares of widths are averaged. A mean of few cells says
-little, and is drawn in logs to that of the family, which is drawn to the usual one of families.
+that which holds 90 % of its rows. Widths are averaged in logs and drawn to those of the family, and
+these to that of all: each mean counts as so many cells as its own spread between cells is larger
+than that between means (method of moments).
 
 A sister measured: corrections that were learned on the other devices of the architecture, on the
 one left out; its median's square, and the log of how much wider the rest is, against the distance.
@@ -49,10 +49,9 @@ AS_WELL = 0.005
 MOST_SHARED = 0.8
 """Of the spread at the bound, what kernels of a board have in common at most."""
 LEAST_LOG_SD = 0.02
-DRAWN_BY = 0.5
-"""Cells that the mean of a family counts for beside those of a format, and the usual family beside
-those of one. Judged, by coverage of architectures left out on rows that no suite scores
-(``benchmarks/unseen_widths.py``)."""
+WIDER = 1.06
+"""Judged, between coverage and interval score of architectures left out: a new one's width is not
+the mean of the others'."""
 
 
 @final
@@ -81,18 +80,14 @@ class Cell:
         return self.family, "" if self.family in ONE_METRIC else self.dtype
 
 
-def unmeasured_cells(data: Path, *, held: bool = True) -> list[Cell]:
-    """Every family, format and board as if its architecture had not been measured.
-
-    Args:
-        held: rows that suites score; else the others, for choices between rules.
-    """
+def unmeasured_cells(data: Path) -> list[Cell]:
+    """Every family, format and board as if its architecture had not been measured."""
     architectures = {architecture for group in groups() for architecture in held_out(group)}
     boards: dict[str, list[tuple[str, list[MeasuredRows]]]] = defaultdict(list)
     for (_, board), parts in by_metric_and_device(data).items():
         architecture = find_device(board).architecture
         if architecture in architectures:
-            boards[architecture].append((board, shares_of(parts, ROWS, held=held)))
+            boards[architecture].append((board, shares_of(parts, ROWS, held=True)))
     cells = []
     for architecture, members in boards.items():
         with unmeasured(architecture):
@@ -160,32 +155,43 @@ def widths(cells: Iterable[Cell], floor: float) -> dict[tuple[Kind, str], float]
 
 
 def pooled(sd_by_kind: Mapping[tuple[Kind, str], float]) -> Constants:
-    """Widths of all families, of each, and of each format; see the module's description.
-
-    >>> cells = {(("gemm", "bf16"), "ada"): 0.0, (("gemm", "bf16"), "hopper"): math.log(7.0)}
-    >>> round(pooled(cells)["unmeasured.gemm.bf16.log_sd"], 6)  # the root of (1 + 49) / 2
-    5.0
-    """
+    """Widths of all families, of each, and of each format; see the module's description."""
     kinds: dict[Kind, list[float]] = defaultdict(list)
     families: dict[str, list[float]] = defaultdict(list)
     for (kind, _), value in sd_by_kind.items():
-        kinds[kind].append(math.exp(2.0 * value))
-        families[kind[0]].append(math.exp(2.0 * value))
-    usual = fitting.geometric_mean([float(np.mean(squares)) for squares in families.values()])
-    of_family = {name: _drawn(squares, usual) for name, squares in families.items()}
-    constants = {"unmeasured.log_sd": math.sqrt(usual)}
-    for name, square in of_family.items():
-        constants[f"unmeasured.{name}.log_sd"] = math.sqrt(square)
-    for (family, dtype), squares in kinds.items():
+        kinds[kind].append(value)
+        families[kind[0]].append(value)
+    whole = float(np.mean([np.mean(values) for values in families.values()]))
+    within = _within(kinds.values())
+    of_families = _prior_cells(list(families.values()), within)
+    of_kinds = _prior_cells(list(kinds.values()), within)
+    centre = {name: _drawn(values, whole, of_families) for name, values in families.items()}
+    constants = {"unmeasured.log_sd": math.exp(whole)}
+    for name, value in centre.items():
+        constants[f"unmeasured.{name}.log_sd"] = math.exp(value)
+    for (family, dtype), values in kinds.items():
         if dtype:
-            square = _drawn(squares, of_family[family])
-            constants[f"unmeasured.{family}.{dtype}.log_sd"] = math.sqrt(square)
+            value = _drawn(values, centre[family], of_kinds)
+            constants[f"unmeasured.{family}.{dtype}.log_sd"] = math.exp(value)
     return constants
 
 
-def _drawn(squares: Sequence[float], to: float) -> float:
-    share = DRAWN_BY / (len(squares) + DRAWN_BY)
-    return math.exp((1.0 - share) * math.log(float(np.mean(squares))) + share * math.log(to))
+def _within(groups: Iterable[Sequence[float]]) -> float:
+    """Variance of cells of one group around their mean."""
+    several = [np.var(values, ddof=1) for values in groups if len(values) > 1]
+    return float(np.mean(several))
+
+
+def _prior_cells(groups: Sequence[Sequence[float]], within: float) -> float:
+    """How many cells the mean of all counts for."""
+    means = [float(np.mean(values)) for values in groups]
+    noise = within * float(np.mean([1.0 / len(values) for values in groups]))
+    between = max(float(np.var(means, ddof=1)) - noise, 1e-3)
+    return within / between
+
+
+def _drawn(values: Sequence[float], to: float, cells: float) -> float:
+    return (math.fsum(values) + cells * to) / (len(values) + cells)
 
 
 def of_kind(constants: Constants, kind: Kind) -> float:
@@ -198,7 +204,7 @@ def of_kind(constants: Constants, kind: Kind) -> float:
 def unmeasured_spreads(cells: Sequence[Cell], floor: float) -> Constants:
     """All constants of boards of which nothing like them was measured."""
     sd_by_kind = widths(cells, floor)
-    constants = pooled(sd_by_kind)
+    constants = {name: value * WIDER for name, value in pooled(sd_by_kind).items()}
     formats: dict[Kind, set[str]] = defaultdict(set)
     for kind, architecture in sd_by_kind:
         formats[kind].add(architecture)
