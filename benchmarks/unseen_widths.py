@@ -108,7 +108,8 @@ def squares(known: Widths) -> Constants:
     >>> round(squares(cells)["unmeasured.gemm.bf16.log_sd"], 6)  # the root of (1 + 49) / 2
     5.0
     """
-    kinds, families = by_kind(known), defaultdict(list)
+    kinds = by_kind(known)
+    families: dict[str, list[float]] = defaultdict(list)
     for (family, _), values in kinds.items():
         families[family] += values
     usual = float(np.mean([_log_of_mean_square(values) for values in families.values()]))
