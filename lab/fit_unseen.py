@@ -80,14 +80,18 @@ class Cell:
         return self.family, "" if self.family in ONE_METRIC else self.dtype
 
 
-def unmeasured_cells(data: Path) -> list[Cell]:
-    """Every family, format and board as if its architecture had not been measured."""
+def unmeasured_cells(data: Path, *, held: bool = True) -> list[Cell]:
+    """Every family, format and board as if its architecture had not been measured.
+
+    Args:
+        held: rows that suites score; else the others, for choices between rules.
+    """
     architectures = {architecture for group in groups() for architecture in held_out(group)}
     boards: dict[str, list[tuple[str, list[MeasuredRows]]]] = defaultdict(list)
     for (_, board), parts in by_metric_and_device(data).items():
         architecture = find_device(board).architecture
         if architecture in architectures:
-            boards[architecture].append((board, shares_of(parts, ROWS, held=True)))
+            boards[architecture].append((board, shares_of(parts, ROWS, held=held)))
     cells = []
     for architecture, members in boards.items():
         with unmeasured(architecture):
