@@ -20,7 +20,7 @@ SLOWER = 0.01
 MOST = 0.03
 """What few pairs may: libraries choose kernels by bandwidth, clock and cores in steps."""
 RARE = 1 / 10
-"""Of the pairs of one draw; of 4,000 in all 1 in 250 does."""
+"""Of the pairs of one draw."""
 PAIRS = 30
 
 

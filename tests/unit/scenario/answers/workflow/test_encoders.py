@@ -32,7 +32,7 @@ def milliseconds(reply: Answer | Refusal) -> float:
 
 def test_two_frames_are_an_image_to_the_encoder() -> None:
     """Patches of Qwen3-VL span two frames: eight frames are four images, one is one."""
-    size = {"resolution": [512, 512], "max_batch": 8}
+    size: dict[str, Any] = {"resolution": [512, 512], "max_batch": 8}
     images = milliseconds(encoded("encode_image", "Qwen3-VL-8B", items=4, **size))
     assert milliseconds(encoded("encode_image", "Qwen3-VL-8B", frames=8, **size)) == images
     one = milliseconds(encoded("encode_image", "Qwen3-VL-8B", **size))
@@ -50,7 +50,7 @@ def test_tensor_ranks_share_an_encoder_or_its_images(engine: str, data: Any) -> 
     """
 
     def time_ms(engine: Any, tp: int, items: int) -> float:
-        size = {"resolution": [1024, 1024], "max_batch": items}
+        size: dict[str, Any] = {"resolution": [1024, 1024], "max_batch": items}
         return milliseconds(
             encoded("encode_image", "Qwen3-VL-8B", engine=engine, tp=tp, items=items, **size)
         )
@@ -63,7 +63,7 @@ def test_tensor_ranks_share_an_encoder_or_its_images(engine: str, data: Any) -> 
 
 def test_devices_that_do_not_share_an_encoder_run_all_of_it() -> None:
     """A framework of no such code, and a degree that no 16 heads are a multiple of: as before."""
-    size = {"resolution": [512, 512], "items": 4, "max_batch": 4}
+    size: dict[str, Any] = {"resolution": [512, 512], "items": 4, "max_batch": 4}
     for engine, tp in (("torch-compile", 4), ("vllm", 3)):
         whole = encoded("encode_image", "Qwen3-VL-8B", engine=engine, tp=tp, **size)
         assert milliseconds(whole) == milliseconds(
