@@ -314,14 +314,16 @@ def summary(records: list[dict[str, Any]]) -> dict[str, Any]:
 
     def counted(rows: list[dict[str, Any]]) -> dict[str, Any]:
         of_time = np.array([row["dip"] for row in rows])
-        of_energy = np.array([row["energy_dip"] or 0.0 for row in rows])
-        return {
+        counts: dict[str, Any] = {
             "pairs": len(rows),
             **{f"time_over_{dip:.3g}": int((of_time > dip).sum()) for dip in DIPS},
-            **{f"energy_over_{dip:.3g}": int((of_energy > dip).sum()) for dip in DIPS},
             "worst": round(float(of_time.max()), 4),
-            "worst_energy": round(float(of_energy.max()), 4),
         }
+        of_energy = np.array([row["energy_dip"] for row in rows if row["energy_dip"] is not None])
+        if len(of_energy):
+            counts |= {f"energy_over_{dip:.3g}": int((of_energy > dip).sum()) for dip in DIPS}
+            counts["worst_energy"] = round(float(of_energy.max()), 4)
+        return counts
 
     def by(*keys: str) -> dict[str, Any]:
         groups: dict[str, list[dict[str, Any]]] = {}

@@ -31,6 +31,7 @@ def test_more_of_anything_makes_no_whole_model_slower(kind: str, seed: int) -> N
     records = list(dips(PAIRS, seed, tuple(map(index.get, index.names)), kind))
     # below the slowest clock limits are not held
     records = [each for each in records if min(each["clocks"]) > MIN_CLOCK_SHARE]
+    assert records
     slower = [each for each in records if each["dip"] > SLOWER]
     assert len(slower) <= RARE * len(records), slower
     assert all(each["dip"] <= MOST for each in slower), slower

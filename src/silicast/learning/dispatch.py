@@ -18,7 +18,7 @@ from silicast.kernels.implementation import Implementation, KernelTimes
 from silicast.kernels.physics.energy import kernel_energy
 from silicast.kernels.registry import families, implementation_for
 from silicast.learning import lone_kernels
-from silicast.learning.kernel_time import KernelTime
+from silicast.learning.kernel_time import KernelTime, memory_s
 from silicast.learning.tiers import ALL_SHIPPED, Evidence, kernel_times
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
@@ -122,7 +122,7 @@ def _rows(
         [None] * len(ops) if times.ceiling_s is None else xp.tolist(times.ceiling_s),
         xp.tolist(times.analysis.demand.waves),
         [1.0] * len(ops) if times.clock_share is None else xp.tolist(times.clock_share),
-        _memory_s(times, device, len(ops)), times.also_bound_by(), strict=True,
+        xp.tolist(memory_s(times, device)), times.also_bound_by(), strict=True,
     )  # fmt: skip
     power_measured = energy is None or energy.measured
     return [
@@ -134,12 +134,3 @@ def _rows(
         for op, estimate, low, high, bound, by, item, choice, domain, tier, joules, ceiling, waves,
         share, memory, also in columns
     ]  # fmt: skip
-
-
-def _memory_s(times: KernelTimes, device: Device, count: int) -> list[float]:
-    moved = times.analysis.demand.level_bytes.get("dram")
-    if moved is None:
-        return [0.0] * count
-    rate = device.dram.bandwidth_bytes_per_s
-    pairs = zip(xp.tolist(moved), xp.tolist(times.estimate_s), strict=True)
-    return [min(bytes_moved / rate, time) for bytes_moved, time in pairs]

@@ -7,7 +7,11 @@ from typing import final
 
 from msgspec import Struct
 
+from silicast.core import xp
+from silicast.core.numerics import F64
 from silicast.core.prediction import Domain, Quantity, Tier
+from silicast.hardware.device import Device
+from silicast.kernels.implementation import KernelTimes
 from silicast.kernels.limits import Also
 from silicast.workload.graphs.op import Op
 
@@ -47,3 +51,11 @@ class KernelTime(Struct, frozen=True):
     clock_share: float = 1.0
     memory_s: float = 0.0
     also_bound_by: Also = ()
+
+
+def memory_s(times: KernelTimes, device: Device) -> F64:
+    """:attr:`KernelTime.memory_s` of each row, seconds, (n,); 0 where no bytes are counted."""
+    moved = times.analysis.demand.level_bytes.get("dram")
+    if moved is None:
+        return xp.full_like(times.estimate_s, 0.0)
+    return xp.minimum(moved / device.dram.bandwidth_bytes_per_s, times.estimate_s)

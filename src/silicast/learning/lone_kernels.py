@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from silicast.core import compiled_core, xp
-from silicast.core.prediction import Quantity, Tier
+from silicast.core.prediction import Quantity
 from silicast.core.remembered import RecentlyUsed
 from silicast.core.xp import UntraceableError
 from silicast.hardware.device import Device
@@ -26,7 +26,7 @@ from silicast.kernels.physics.held_clock import beyond_own, share_in_state
 from silicast.kernels.physics.measured_range import domain_of
 from silicast.kernels.physics.power import board, drawn, limits
 from silicast.kernels.registry import implementation_for
-from silicast.learning.kernel_time import KernelTime
+from silicast.learning.kernel_time import KernelTime, memory_s
 from silicast.learning.tiers import Evidence, shipped_times
 from silicast.workload.graphs.op import Op, OpBatch
 
@@ -45,7 +45,8 @@ def time_of(op: Op, device: Device, evidence: Evidence) -> KernelTime | None:
     if not compiled_core.runs() or evidence.measured or op.variant.config:
         return None
     names = tuple([name for name, _ in op.dims])
-    key = (op.family, op.variant, names, device, evidence.learned, evidence.ceilings)
+    model = implementation_for(op.family, device.execution_model)
+    key = (model, op.family, op.variant, names, device, evidence.learned, evidence.ceilings)
     setting = _settings.get(key) or _settings.put(key, LoneSetting())
     return setting.time_of(op, device, evidence)
 
@@ -94,7 +95,7 @@ class LoneKernel:
     Args:
         at_clock: a tape of sizes; held: of sizes, a share of the clock, and how many times as long
             kernels take there; None = no power limit slows the device.
-        shared: what all ops share.
+        shared: interval widths, warnings and labels, which sizes do not change.
     """
 
     def __init__(
@@ -165,7 +166,8 @@ def _as_array(number: float) -> Any:
 
 @final
 class _Shared:
-    """What all ops of a tape share, and how its numbers become a time.
+    """Interval widths, warnings and labels of a tape, which sizes do not change; its numbers and
+    these make a record.
 
     Args:
         times: of a formula that was traced; the numbers of ops are symbols.
@@ -187,26 +189,61 @@ class _Shared:
         """Of one op.
 
         Args:
-            numbers: as of :func:`_numbers`.
+            numbers: :class:`_Numbers`, and others behind them.
         """
-        (
-            estimate_s, p05_s, p95_s, bound_s, resource, log_sd, octaves, learned, choice, waves,
-            share, memory_s, ceiling_s, energy_j, energy_p05_j, energy_p95_j,
-        ) = numbers[:16]  # fmt: skip
-        tier: Tier = "cross-device" if learned > 0.0 else "analytic"
+        row = _Numbers(*numbers[:_COUNT])
         return KernelTime(
-            op, estimate_s, p05_s, p95_s, bound_s, self._resources[int(resource)], self._log_sd,
-            log_sd, tier, self._labels[int(choice)], self._warnings,
-            domain_of(octaves, measured=self._measured, built=self._built), self._measured,
-            Quantity(energy_j, energy_p05_j, energy_p95_j) if self._has_energy else None,
-            self._power_measured, ceiling_s if self._has_ceiling else None, waves, share, memory_s,
-        )  # fmt: skip
+            op=op,
+            estimate_s=row.estimate_s,
+            p05_s=row.p05_s,
+            p95_s=row.p95_s,
+            bound_s=row.bound_s,
+            bound_by=self._resources[int(row.bound_by)],
+            shared_log_sd=self._log_sd,
+            independent_log_sd=row.independent_log_sd,
+            tier="cross-device" if row.learned > 0.0 else "analytic",
+            choice=self._labels[int(row.choice)],
+            warnings=self._warnings,
+            domain=domain_of(row.octaves_outside, measured=self._measured, built=self._built),
+            measured=self._measured,
+            energy_j=Quantity(*row[-3:]) if self._has_energy else None,
+            power_measured=self._power_measured,
+            ceiling_s=row.ceiling_s if self._has_ceiling else None,
+            waves=row.waves,
+            clock_share=row.clock_share,
+            memory_s=row.memory_s,
+        )
+
+
+@final
+class _Numbers(NamedTuple):
+    """Numbers of a :class:`KernelTime` that sizes change, in the order of a tape."""
+
+    estimate_s: Any
+    p05_s: Any
+    p95_s: Any
+    bound_s: Any
+    bound_by: Any
+    independent_log_sd: Any
+    octaves_outside: Any
+    learned: Any
+    choice: Any
+    waves: Any
+    clock_share: Any
+    memory_s: Any
+    ceiling_s: Any
+    energy_j: Any
+    energy_p05_j: Any
+    energy_p95_j: Any
+
+
+_COUNT = len(_Numbers._fields)
 
 
 def _numbers(
     model: Implementation, device: Device, evidence: Evidence, batch: OpBatch, *held: Any
-) -> tuple[list[Any], _Shared]:
-    """What differs from op to op of a time, in the order of :meth:`_Shared.time_of`, and the rest.
+) -> tuple[_Numbers, _Shared]:
+    """Numbers of ops that sizes change, and what sizes do not change.
 
     Args:
         held: see :meth:`Implementation.estimates`; nothing, or a share and how many times as long.
@@ -215,10 +252,6 @@ def _numbers(
     energy: Any = kernel_energy(times, batch, device)
     analysis = times.analysis
     resources, largest = _largest(analysis.resource_s)
-    moved = analysis.demand.level_bytes.get("dram")
-    memory_s: Any = 0.0
-    if moved is not None:
-        memory_s = xp.minimum(moved / device.dram.bandwidth_bytes_per_s, times.estimate_s)
     choice: Any = 0.0
     if isinstance(analysis.choice, CandidateLabels):
         choice = xp.float64(analysis.choice.index)
@@ -227,22 +260,24 @@ def _numbers(
     energies = [0.0] * 3
     if energy is not None:
         energies = [energy.estimate_j, energy.p05_j, energy.p95_j]
-    numbers = [
-        times.estimate_s,
-        times.p05_s,
-        times.p95_s,
-        times.bound_s,
-        largest,
-        times.independent_log_sd,
-        times.octaves_outside,
-        0.0 if times.learned is None else times.learned,
-        choice,
-        analysis.demand.waves,
-        1.0 if times.clock_share is None else times.clock_share,
-        memory_s,
-        0.0 if times.ceiling_s is None else times.ceiling_s,
-        *energies,
-    ]
+    numbers = _Numbers(
+        estimate_s=times.estimate_s,
+        p05_s=times.p05_s,
+        p95_s=times.p95_s,
+        bound_s=times.bound_s,
+        bound_by=largest,
+        independent_log_sd=times.independent_log_sd,
+        octaves_outside=times.octaves_outside,
+        learned=0.0 if times.learned is None else times.learned,
+        choice=choice,
+        waves=analysis.demand.waves,
+        clock_share=1.0 if times.clock_share is None else times.clock_share,
+        memory_s=memory_s(times, device),
+        ceiling_s=0.0 if times.ceiling_s is None else times.ceiling_s,
+        energy_j=energies[0],
+        energy_p05_j=energies[1],
+        energy_p95_j=energies[2],
+    )
     return numbers, _Shared(times, energy, resources)
 
 

@@ -121,7 +121,7 @@ def test_nothing_is_kept_without_a_core(monkeypatch: pytest.MonkeyPatch) -> None
     assert not lone_kernels._settings.values()
 
 
-def test_it_takes_several_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_is_traced_once_it_was_asked_for_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(taped, "REQUESTS", 3)
     device = find_device("H100").in_state("boost")
     op = Op.make("rmsnorm", tokens=16, hidden=4096)

@@ -195,7 +195,8 @@ def are_replaced() -> bool:
 
 
 _REPLACED: dict[str, Physics] = {}
-_RESTING = tuple(f"silicast.{x}." for x in ("kernels", "communication", "learning", "composition"))
+_PACKAGES = ("kernels", "communication", "learning", "composition", "serving")
+_RESTING = tuple(f"silicast.{x}." for x in _PACKAGES)
 """Packages that may remember what they made of constants."""
 
 

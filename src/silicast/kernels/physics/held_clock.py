@@ -63,7 +63,7 @@ def in_proportion(position: int, rows: I64) -> F64:
     return np.full(len(rows), 1.0 / CLOCKS[position])
 
 
-def unlimited(position: int, rows: I64) -> F64:  # noqa: ARG001 - whatever the clock
+def unlimited(position: int, rows: I64) -> F64:  # noqa: ARG001 - the same at every clock
     """Work of which no more is known than what it draws of cores and memory."""
     return np.zeros(len(rows))
 
@@ -538,7 +538,7 @@ def _held_share_of_one(
     return share_in_state(device, dtype, core_w, memory_w, seconds, slowing, used)
 
 
-def _nothing(position: int) -> float:  # noqa: ARG001 - whatever the clock
+def _no_draw(position: int) -> float:  # noqa: ARG001 - the same at every clock
     return 0.0
 
 
@@ -549,7 +549,7 @@ def share_in_state(
     memory_w: float,
     seconds: float,
     slowing: Slowing,
-    used: Callable[[int], float] = _nothing,
+    used: Callable[[int], float] = _no_draw,
 ) -> Any:
     """:func:`held_share` of one kernel whose draw at the clock is known.
 
