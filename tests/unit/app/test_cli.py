@@ -287,6 +287,30 @@ def test_lists_of_one(lengths: str, capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "models"),
+    [
+        ("QwQ", {"QwQ-32B"}),
+        ("Qwen3-Coder-30B", {"Qwen3-Coder-30B-A3B-Instruct"}),
+        ("Phi-3.5", {"Phi-3-mini-128k-instruct"}),
+        (
+            "2507",
+            {
+                "Qwen3-4B-Instruct-2507",
+                "Qwen3-30B-A3B-Instruct-2507",
+                "Qwen3-235B-A22B-Instruct-2507",
+            },
+        ),
+    ],
+)
+def test_a_search_looks_among_variants_too(text: str, models: set[str], capsys: Capture) -> None:
+    status, out, _ = run(f"models search {text} --json", capsys)
+    assert status == 0
+    assert {row["name"] for row in json.loads(out)} >= models
+    listed = json.loads(run("models --json", capsys)[1])
+    assert not models & {row["name"] for row in listed}
+
+
+@pytest.mark.parametrize(
     ("command", "kind"),
     [
         ("run nowhere.toml", "io"),

@@ -12,6 +12,7 @@ import silicast
 from silicast.app.cli import main
 from silicast.core.errors import SilicastError
 from silicast.hardware.catalog import find_device
+from silicast.scenario.answers.fits.candidates import models_of_catalog
 from tests.gguf_file import FACTS, gguf_bytes, tiny_tensors
 
 
@@ -54,6 +55,29 @@ def test_the_same_pair_as_task_inference(pairs: list[dict[str, Any]]) -> None:
         alone.metrics["decode_step_ms"].estimate, rel=0.01
     )
     assert row["weights_gb"] == pytest.approx(alone.why["memory_gb"]["weights"], abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("context", "offered"),
+    [
+        (40960, {"Qwen3-4B", "Phi-3-mini-128k-instruct"}),
+        (40961, {"Qwen3-4B", "Qwen3-4B-Instruct-2507", "Phi-3-mini-128k-instruct"}),
+        (262145, {"Qwen3-4B"}),
+    ],
+)
+def test_a_variant_is_offered_where_its_base_is_too_short(context: int, offered: set[str]) -> None:
+    """Phi-3-mini takes 4096 tokens, its variant 131,072; Qwen3-4B 40,960 and 262,144."""
+    names = {model.name for model in models_of_catalog(context)}
+    ours = {name for name in names if name.startswith(("Qwen3-4B-", "Phi-3-mini-"))}
+    assert ours | {"Qwen3-4B"} == offered
+    assert "QwQ-32B" not in names  # its base takes more than it
+
+
+def test_a_variant_is_in_the_answer() -> None:
+    why = silicast.fits(device="RTX 4090", context=100_000, most=100).why["fits"]
+    names = {row["model"] for row in why}
+    assert "Qwen3-4B-Instruct-2507" in names
+    assert "Qwen3-4B" not in names
 
 
 def test_more_users_leave_less_room() -> None:

@@ -145,6 +145,8 @@ def hint_of(call: Any, *arguments: Any) -> str:
 
 def test_a_name_of_another_kind_is_told() -> None:
     assert hint_of(find_any_device, "Llama-3.1-8B", Path()) == "Llama-3.1-8B is a model"
+    of_a_variant = "Qwen3-30B-A3B-Instruct-2507-FP8"
+    assert hint_of(find_any_device, of_a_variant, Path()) == f"{of_a_variant} is a model"
     assert hint_of(find_any_model, "h100", Path()) == "h100 is a device"
     assert hint_of(find_any_model, "vllm", Path()) == "vllm is an engine"
     assert hint_of(find_any_engine, EngineTable("h100"), Path()) == "h100 is a device"

@@ -29,11 +29,12 @@ class CatalogKind(Generic[T]):
     Attributes:
         name: in the plural, as typed; help: of the command.
         index: all names and aliases.
-        names: those of the entries that can be shown.
+        names: those of the entries that are listed.
         find: an entry by name or alias.
         family: what it belongs to, by which it is searched too.
         summary: the fields of one line, for JSON.
         table: one line an entry; card: everything about one; data: the same for JSON.
+        searched: names among which a search looks; None = those that are listed.
     """
 
     name: str
@@ -46,6 +47,7 @@ class CatalogKind(Generic[T]):
     table: Callable[[Iterable[T]], RenderableType]
     card: Callable[[T], RenderableType]
     data: Callable[[T], Any]
+    searched: Callable[[], Iterable[str]] | None = None
 
 
 def catalog_app(kind: CatalogKind[T]) -> App:
@@ -83,7 +85,7 @@ def catalog_app(kind: CatalogKind[T]) -> App:
         wanted, named = normalise(text), set(index.containing(text))
         names = [
             name
-            for name in kind.names()
+            for name in (kind.searched or kind.names)()
             if name in named or wanted in normalise(kind.family(kind.find(name)))
         ]
         if not names:

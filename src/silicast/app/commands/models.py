@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from silicast.app.commands._catalog import CatalogKind, catalog_app
 from silicast.report.catalog.models import model_card, model_data, model_summary, model_table
 from silicast.workload.models.lookup import find_model, model_index, model_names
@@ -18,5 +20,6 @@ models = catalog_app(
         table=model_table,
         card=model_card,
         data=model_data,
+        searched=partial(model_names, variants=True),
     )
 )

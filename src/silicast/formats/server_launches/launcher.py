@@ -96,6 +96,7 @@ class ReadFlags(Strict, frozen=True):
         renamed: likewise by another name; negated: set where the option is false.
         largest: of a flag that takes sizes -> the option that one size alone states, the largest.
         usual: of a flag -> values that say nothing.
+        counts: of options, those that are whole numbers of at least 1.
         variables: of the environment that are options.
         spreads_experts: of a flag -> values by which experts are spread over all ranks.
         tables: of a flag -> the flag that it is where its value is a table.
@@ -116,6 +117,7 @@ class ReadFlags(Strict, frozen=True):
     negated: dict[str, str] = {}
     largest: dict[str, str] = {}
     usual: dict[str, tuple[str, ...]] = {}
+    counts: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     config: tuple[str, ...] = ()
     config_wins: bool = False

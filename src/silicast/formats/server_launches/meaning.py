@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -200,15 +201,22 @@ def _split_over(
     Args:
         mode: the value of the flag that says how; visible: devices that the command has, 0 = not
             said.
+
+    Raises:
+        SilicastError: shares that are no numbers, or all 0.
     """
-    shares = [part for part in re.split(r"[,/]", _text_of(fields, split.shares)) if part != "none"]
-    held = [share for share in shares if share.strip() not in ("0", "0.0")]
+    text = _text_of(fields, split.shares)
+    shares = [] if text == "none" else [part.strip() for part in re.split(r"[,/]", text)]
+    held = [share for share in map(_share, shares) if share != 0.0]
+    if shares and (not held or any(math.isnan(share) for share in held)):
+        raise fields.error(
+            f"expected numbers from 0, one of them above 0, found {text[:60]!r}", split.shares
+        )
     named = [part for part in _text_of(fields, split.devices).split(",") if part != "none"]
     if mode == split.alone:
         return {}
     devices = len(held) or len(named) or visible
     if len(set(held)) > 1:
-        text = ",".join(shares)
         remarks.append(f"--{split.shares} {text}: the devices are taken to have equal shares")
     if not devices:
         remarks.append(
@@ -216,6 +224,19 @@ def _split_over(
             f"(--{split.shares} 1,1 or CUDA_VISIBLE_DEVICES=0,1 says two)"
         )
     return {split.degrees.get(mode, "pp"): devices} if devices > 1 else {}
+
+
+def _share(text: str) -> float:
+    """A share of a model; NaN = it is none.
+
+    >>> _share("3"), _share("-1"), _share("half")
+    (3.0, nan, nan)
+    """
+    try:
+        share = float(text)
+    except ValueError:
+        return math.nan
+    return share if 0.0 <= share < math.inf else math.nan
 
 
 def _parallel(
@@ -291,10 +312,11 @@ def _options(fields: Fields, launcher: Launcher) -> Tree:
     """Options of the engine among the flags."""
     reads, options = launcher.reads, dict[str, Any]()
     for name in sorted(fields.names(), key=reads.renamed.__contains__):  # those by name first
+        read = fields.count if name in reads.counts else fields.get
         if name in reads.options:
-            options[name.replace("-", "_")] = fields.get(name)
+            options[name.replace("-", "_")] = read(name)
         elif name in reads.renamed:
-            value, option = fields.get(name), reads.renamed[name]
+            value, option = read(name), reads.renamed[name]
             if name in reads.largest and not (isinstance(value, list) and len(value) > 1):
                 value = value[0] if isinstance(value, list) and value else value
                 option = reads.largest[name]

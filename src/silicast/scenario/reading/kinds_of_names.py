@@ -52,12 +52,12 @@ def kinds_of(name: str) -> dict[str, str]:
     from silicast.composition.engines.engine import engine_names
     from silicast.hardware.index import device_names
     from silicast.scenario.kernels.kernel_case import OPS
-    from silicast.workload.models.lookup import model_index
+    from silicast.workload.models.lookup import names_model
 
     kinds: dict[str, str] = {}
     if name in device_names():
         kinds["device"] = "a"
-    if name in model_index():
+    if names_model(name):
         kinds["model"] = "a"
     if name in engine_names():
         kinds["engine"] = "an"

@@ -15,7 +15,7 @@ import tomllib
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import msgspec
 
@@ -23,7 +23,7 @@ from silicast.core.catalog import CATALOG
 from silicast.core.decode import Strict
 from silicast.core.errors import SilicastError, unmodelled, unsupported
 from silicast.core.files import read_text
-from silicast.core.naming import NameIndex
+from silicast.core.naming import NameIndex, normalise
 from silicast.core.plain_data import check_depth, json_object
 from silicast.workload.graphs.networks import network_file
 from silicast.workload.models.model import ModelConfig
@@ -35,6 +35,9 @@ from silicast.workload.models.model_file import (
     decode_model,
 )
 from silicast.workload.models.precision import Precision
+
+if TYPE_CHECKING:
+    from silicast.workload.models.checkpoint_names import Understood
 
 FOLDER = CATALOG / "models"
 INDEX = FOLDER / "index.json"
@@ -72,11 +75,29 @@ def model_index() -> NameIndex[ModelEntry]:
     return NameIndex("model", {entry.name: (entry, entry.aliases) for entry in entries})
 
 
-def model_names() -> tuple[str, ...]:
-    """Catalog names of all models that can be predicted, in order; variants of them left out."""
+def model_names(*, variants: bool = False) -> tuple[str, ...]:
+    """Catalog names of all models that can be predicted, in order; their variants only if asked."""
     index = model_index()
     entries = ((name, index.get(name)) for name in index.names)
-    return tuple(name for name, entry in entries if entry.file and not entry.base)
+    return tuple(name for name, entry in entries if entry.file and (variants or not entry.base))
+
+
+def base_of(name: str) -> str:
+    """The model whose variant a model of the catalog is; "" = it is no variant.
+
+    >>> base_of("QwQ-32B"), base_of("Qwen2.5-32B")
+    ('Qwen2.5-32B', '')
+    """
+    return model_index().get(name).base
+
+
+def names_model(name: str) -> bool:
+    """Whether a name is one of the catalog, or one of a checkpoint that states such a name.
+
+    >>> [names_model(name) for name in ("Qwen3-8B", "Qwen/QwQ-32B-AWQ", "H100")]
+    [True, True, False]
+    """
+    return name in model_index() or _meaning_of(name[:200]) is not None
 
 
 def not_yet_models() -> dict[str, str]:
@@ -179,13 +200,7 @@ def _named_model(name: str) -> ModelConfig:
     index = model_index()
     if name in index:
         return _catalog_model(index.canonical(name))
-
-    def canonical(part: str) -> str | None:
-        return index.canonical(part) if part in index else None
-
-    from silicast.workload.models.checkpoint_names import understood
-
-    meaning = understood(name, canonical, lambda model: index.get(model).base)
+    meaning = _meaning_of(name)
     if meaning is None:
         if os.sep in name and Path(name).is_dir():
             raise SilicastError(
@@ -209,6 +224,18 @@ def _named_model(name: str) -> ModelConfig:
     return replace(model, name=shown, default_precision=precision, implied=message)
 
 
+def _meaning_of(name: str) -> Understood | None:
+    """The model and format that a checkpoint's name states; None = it states no model."""
+    from silicast.workload.models.checkpoint_names import understood
+
+    index = model_index()
+
+    def canonical(part: str) -> str | None:
+        return index.canonical(part) if part in index else None
+
+    return understood(name, canonical, base_of)
+
+
 @cache
 def _catalog_model(canonical: str) -> ModelConfig:
     return _indexed(canonical, 0)
@@ -230,8 +257,12 @@ def _indexed(name: str, depth: int) -> ModelConfig:
     variants = decode_model(json_object(path), file=str(path)).variants
     changes = next(table for table in variants if table["name"] == entry.name)
     variant = _from_object({"base": entry.base, **changes}, "", str(path), depth)
-    published = _indexed(entry.base, depth).published_parameters  # of the same structure
-    return replace(variant, published_parameters=published)
+    from silicast.workload.models.counting import parameters
+
+    base = _indexed(entry.base, depth)
+    if "parameters" in changes or parameters(variant) != parameters(base):
+        return variant
+    return replace(variant, published_parameters=base.published_parameters)
 
 
 def _from_path(path: Path, depth: int = 0) -> ModelConfig:
@@ -307,13 +338,30 @@ def _entries(table: ModelHeader, name: str, file: str) -> list[ModelEntry]:
     """The entries of a file: of its model, and of each variant.
 
     Raises:
-        SilicastError: a variant has no name.
+        SilicastError: a variant has no name, that of its model or of another variant, or a base or
+            variants of its own.
     """
     entries = [ModelEntry(name, list(table.aliases), file)]
     for number, values in enumerate(table.variants):
+        field = f"variants[{number}]"
         variant = decode_model(values, file=file)
         if not variant.name:
-            raise SilicastError("missing", field=f"variants[{number}].name", file=file)
+            raise SilicastError("missing", field=f"{field}.name", file=file)
+        if normalise(variant.name) in (normalise(entry.name) for entry in entries):
+            raise SilicastError(
+                f"{variant.name!r} is the name of another model of the file",
+                field=f"{field}.name",
+                file=file,
+                hint="without `name`, a file's model is called as the file",
+            )
+        for key in ("base", "variants"):
+            if key in values:
+                raise SilicastError(
+                    f"not allowed in a variant, whose base is {name}",
+                    field=f"{field}.{key}",
+                    file=file,
+                    hint="give it a file of its own, with `base`",
+                )
         entries.append(ModelEntry(variant.name, list(variant.aliases), file, base=name))
     return entries
 

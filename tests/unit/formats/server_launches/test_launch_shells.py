@@ -7,20 +7,13 @@ caller's variables.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from silicast.scenario.reading.launched import launched_servers
+from tests.launches import read
 
 TWO = "vllm serve Qwen/Qwen3-8B -tp 2"
 DOUBTED = "a loop of unknown length starts the server: counted once"
-
-
-def read(folder: Path, text: str, name: str = "launch.sh") -> tuple[dict[str, Any], list[str]]:
-    path = folder / name
-    path.write_text(text)
-    return launched_servers(path)
 
 
 @pytest.mark.parametrize(

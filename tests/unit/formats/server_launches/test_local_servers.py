@@ -9,9 +9,8 @@ import pytest
 
 import silicast
 from silicast.core.errors import SilicastError
-from silicast.formats.server_launches import is_server_launch
 from silicast.formats.server_launches.launcher import launcher_of
-from silicast.scenario.reading.launched import launched_servers
+from tests.launches import read
 
 TRAFFIC = {
     "arrival": {"kind": "closed", "concurrency": 2},
@@ -20,15 +19,6 @@ TRAFFIC = {
     "output_len": 4,
 }
 TGI = "docker run --gpus all ghcr.io/huggingface/text-generation-inference:3.3.4"
-
-
-def read(
-    folder: Path, text: str, name: str = "launch.sh", **more: Any
-) -> tuple[dict[str, Any], list[str]]:
-    path = folder / name
-    path.write_text(text)
-    assert is_server_launch(path)
-    return launched_servers(path, **more)
 
 
 def answered(scenario: dict[str, Any], device: str = "rtx4090") -> Any:
@@ -175,3 +165,25 @@ def test_one_server_of_two_engines_is_named_by_its_own(tmp_path: Path) -> None:
 def test_launchers_that_are_read_alone_write_nothing(engine: str) -> None:
     with pytest.raises(SilicastError, match="has no files to deploy"):
         launcher_of(engine)
+
+
+@pytest.mark.parametrize(
+    ("flag", "expected"),
+    [
+        ("-np 0", "parallel: expected a whole number from 1, found 0"),
+        ("-np -2", "parallel: expected a whole number from 1, found -2"),
+        ("-c abc", "ctx-size: expected a whole number from 1, found 'abc'"),
+        ("-ts 0,0", "tensor-split: expected numbers from 0, one of them above 0, found '0,0'"),
+        ("-ts 1,half", "tensor-split: expected numbers from 0"),
+        ("-ts 2,-1", "tensor-split: expected numbers from 0"),
+    ],
+)
+def test_wrong_values_are_named_at_their_flag(tmp_path: Path, flag: str, expected: str) -> None:
+    with pytest.raises(SilicastError) as caught:
+        read(tmp_path, f"llama-server -m Qwen3-8B-Q8_0.gguf {flag}")
+    assert expected in str(caught.value)
+
+
+def test_values_that_leave_the_choice_to_the_server_state_nothing(tmp_path: Path) -> None:
+    scenario, _ = read(tmp_path, "llama-server -m Qwen3-8B-Q8_0.gguf -c 0 -np -1")
+    assert scenario["engine"] == {"name": "llama.cpp"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,19 +14,11 @@ from silicast.formats.server_launches import is_server_launch
 from silicast.formats.server_launches.arguments import known_flags
 from silicast.formats.server_launches.launcher import Launcher, launchers
 from silicast.scenario.reading.launched import launched_servers
+from tests.launches import read
 
 SGLANG = "python -m sglang.launch_server --model-path Qwen/Qwen3-30B-A3B"
 TABLES = ("kv-transfer-config", "speculative-config", "kv-cache-config")
 """Flags whose value is a table."""
-
-
-def read(
-    folder: Path, text: str, name: str = "launch.sh", **more: Any
-) -> tuple[dict[str, Any], list[str]]:
-    path = folder / name
-    path.write_text(text)
-    assert is_server_launch(path)
-    return launched_servers(path, **more)
 
 
 def test_a_script_with_variables_and_an_environment(tmp_path: Path) -> None:

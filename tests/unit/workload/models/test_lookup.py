@@ -2,7 +2,9 @@
 
 import json
 import runpy
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -171,21 +173,67 @@ def test_variants_differ_from_their_base_in_precision_only() -> None:
     assert find_model("Llama-2-7B").default_precision.recipe == "fp16"
 
 
-def test_own_catalog_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def own_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of a user's own models, empty."""
     folder = tmp_path / "models"
     folder.mkdir()
-    mine = {"name": "Mine-1", "aliases": ["m1"], "base": "Llama-3.1-8B", "layers": 4}
-    (folder / "mine.json").write_text(json.dumps(mine))
-    (folder / "loop.json").write_text(json.dumps({"name": "Loop", "base": "Loop"}))
     monkeypatch.setenv("SILICAST_CATALOG", str(tmp_path))
     model_index.cache_clear()
-    try:
-        assert find_model("M-1").layers == 4
-        with pytest.raises(SilicastError):
-            find_model("Loop")
-    finally:
-        monkeypatch.delenv("SILICAST_CATALOG")
-        model_index.cache_clear()
+    yield folder
+    monkeypatch.undo()
+    model_index.cache_clear()
+
+
+def test_own_catalog_folder(own_models: Path) -> None:
+    mine = {"name": "Mine-1", "aliases": ["m1"], "base": "Llama-3.1-8B", "layers": 4}
+    (own_models / "mine.json").write_text(json.dumps(mine))
+    (own_models / "loop.json").write_text(json.dumps({"name": "Loop", "base": "Loop"}))
+    assert find_model("M-1").layers == 4
+    with pytest.raises(SilicastError):
+        find_model("Loop")
+
+
+def test_a_variant_has_its_own_published_count(own_models: Path) -> None:
+    """The count of the base is that of its structure alone: two layers fewer have another."""
+    mine = {
+        "name": "Counted-1",
+        "base": "Llama-3.1-8B",
+        "parameters": {"exact": 8_030_261_248, "source": "test"},
+        "variants": [
+            {"name": "Counted-1-long", "max_positions": 1 << 20},
+            {"name": "Counted-1-cut", "layers": 30},
+            {"name": "Counted-1-own", "parameters": {"exact": 8_030_261_250, "source": "test"}},
+            {"name": "Counted-1-rounded", "parameters": {"rounded": "8B", "source": "test"}},
+        ],
+    }
+    (own_models / "mine.json").write_text(json.dumps(mine))
+    published = {
+        end: find_model(f"Counted-1-{end}").published_parameters
+        for end in ("long", "cut", "own", "rounded")
+    }
+    assert published == {"long": 8_030_261_248, "cut": 0, "own": 8_030_261_250, "rounded": 0}
+
+
+@pytest.mark.parametrize(
+    ("named", "variant", "field", "words"),
+    [
+        ({"name": "Own-1"}, {"name": "V-1", "base": "Qwen3-8B"}, "base", "whose base is Own-1"),
+        ({"name": "Own-1"}, {"name": "V-1", "variants": []}, "variants", "not allowed"),
+        ({"name": "Own-1"}, {"name": "own 1"}, "name", "another model of the file"),
+        ({}, {"name": "mine"}, "name", "'mine' is the name of another model of the file"),
+        ({"name": "Own-1"}, {"layers": 4}, "name", "missing"),
+    ],
+)
+def test_what_a_variant_may_not_state_is_named(
+    own_models: Path, named: dict[str, str], variant: dict[str, Any], field: str, words: str
+) -> None:
+    content = {**named, "base": "Llama-3.1-8B", "variants": [variant]}
+    (own_models / "mine.json").write_text(json.dumps(content))
+    with pytest.raises(SilicastError, match=words) as caught:
+        find_model("Llama-3.1-8B")
+    assert caught.value.field == f"variants[0].{field}"
+    assert caught.value.file.endswith("mine.json")
 
 
 def test_not_yet_names_are_no_models() -> None:

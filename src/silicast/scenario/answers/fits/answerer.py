@@ -20,6 +20,7 @@ from silicast.scenario.answers.fits.candidates import (
     devices_of_catalog,
     fits_of,
     is_wide,
+    made_for,
     mixes_to_try,
     models_of_catalog,
     on_device,
@@ -92,7 +93,9 @@ def _models(
     device = device_of(scenario)
     _check_runs(engine, device)
     machine = Machine(device, engine, evidence=evidence_of(scenario, device))
-    models = [model_of(scenario)] if scenario.raw.model is not None else models_of_catalog()
+    models = (
+        [model_of(scenario)] if scenario.raw.model is not None else models_of_catalog(work.context)
+    )
     least = work.least_tokens_per_s
     fits = list(on_device(machine, models, work.context, work.users, least))
     fits.sort(key=lambda fit: not fit.is_wide)  # stable: by parameters within each
@@ -121,7 +124,7 @@ def _check_writes(model: ModelConfig, context: int) -> None:
             "model",
             "task inference predicts one on a stated device",
         )
-    if 0 < model.max_positions < context:
+    if not made_for(model, context):
         raise SilicastError(
             f"{model.name} is made for {model.max_positions} tokens, found {context}",
             field="workload.context",

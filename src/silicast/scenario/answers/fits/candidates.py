@@ -20,7 +20,7 @@ from silicast.core.prediction import Domain, Quantity
 from silicast.hardware.catalog import device_index
 from silicast.hardware.device import Device
 from silicast.workload.models.counting import active_parameters, parameters
-from silicast.workload.models.lookup import find_model, model_names
+from silicast.workload.models.lookup import base_of, find_model, model_names
 from silicast.workload.models.model import ModelConfig
 from silicast.workload.models.weight_mix import plain_mix, scheme_named, with_mix
 from silicast.workload.transformers.plan import Plan
@@ -70,22 +70,36 @@ class FittingPair:
         return active_parameters(self.deployment.model, embedding=False)
 
 
-def models_of_catalog() -> list[ModelConfig]:
-    """Decoders of the catalog that publishers offer, each structure once, the largest first."""
+def models_of_catalog(context: int) -> list[ModelConfig]:
+    """Decoders of the catalog that publishers offer, each structure once, the largest first.
+
+    Args:
+        context: tokens; a variant is offered where it is made for so many and its base is not, also
+            beside another model of its structure: that may read images or have other formats.
+    """
     shapes: dict[tuple[object, ...], ModelConfig] = {}
-    for name in sorted(model_names(), key=lambda name: (len(name), name)):
+    for name in sorted(model_names(variants=True), key=lambda name: (len(name), name)):
         if CUT in name.casefold():
             continue
+        if (base := base_of(name)) and made_for(find_model(base), context):
+            continue
         model = find_model(name)
+        if base and not made_for(model, context):
+            continue
         offered = model.published_parameters or HUB in model.source
         if not model.causal or model.encoder is not None or not offered:
             continue
         shape = (
             *(model.family, model.layers, model.hidden, model.heads, model.kv_heads),
-            *(model.intermediate, model.vocab, model.max_positions, model.moe),
+            *(model.intermediate, model.vocab, model.max_positions, model.moe, bool(base)),
         )
         shapes.setdefault(shape, model)
     return sorted(shapes.values(), key=lambda each: (-_decoder_parameters(each), each.name))
+
+
+def made_for(model: ModelConfig, context: int) -> bool:
+    """Whether a model has positions for so many tokens; one that states no limit has."""
+    return not 0 < model.max_positions < context
 
 
 def _decoder_parameters(model: ModelConfig) -> int:
@@ -249,7 +263,7 @@ def on_device(
     """
     mixes = mixes_to_try(machine.engine.weight_mix)
     for model in models:
-        if 0 < model.max_positions < context:
+        if not made_for(model, context):
             continue
         fits = fits_of(model, machine, mixes, context, users)
         if pair := PossiblePair.from_fits(fits, context, users, least):

@@ -15,7 +15,11 @@ from silicast.core.prediction import Quantity
 from silicast.distributed.pipeline.chunk import Rank
 from silicast.scenario.answer import Answer, answer
 from silicast.scenario.answerer import ignored
-from silicast.scenario.answers.fits.candidates import devices_of_catalog, models_of_catalog
+from silicast.scenario.answers.fits.candidates import (
+    devices_of_catalog,
+    made_for,
+    models_of_catalog,
+)
 from silicast.scenario.answers.training.answerer import per
 from silicast.scenario.answers.training.training_memory import rank_memory
 from silicast.scenario.answers.training.training_runs import TrainingRun, again, half_of, prepared
@@ -172,8 +176,8 @@ def _candidates(scenario: Scenario) -> Iterator[Scenario]:
         device_of(scenario)  # an unknown one is an error
         names = [
             ("model", model.name)
-            for model in models_of_catalog()
-            if not 0 < model.max_positions < work.context
+            for model in models_of_catalog(work.context)
+            if made_for(model, work.context)
         ]
     else:
         model_of(scenario)
