@@ -19,7 +19,7 @@ SLOWER = 0.01
 """By what share of the time more may take longer: times are evaluated at some clocks only."""
 MOST = 0.03
 """What few pairs may: libraries choose kernels by bandwidth, clock and cores in steps."""
-RARE = 1 / 10
+RARE = 1 / 14
 """Of the pairs of one draw."""
 PAIRS = 30
 
