@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,8 @@ import numpy as np
 from benchmarks import more_work_of_models as of_models
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
-from silicast.hardware.catalog import device_from, device_index
+from silicast.hardware.catalog import device_index
 from silicast.hardware.device import Device
-from silicast.hardware.partitions import fewer_cores
 from silicast.kernels.physics.energy import kernel_energy
 from silicast.kernels.registry import implementation_for
 from silicast.learning.tiers import Evidence, kernel_times
@@ -194,14 +193,6 @@ def questions(draw: np.random.Generator, devices: tuple[Device, ...]) -> Iterato
             yield Question(device, family, variant, bool(draw.integers(4)))
 
 
-def with_cores(device: Device, times: float) -> Device:
-    """A board as a user describes it by changing the number of cores."""
-    fewer = fewer_cores(device, max(round(device.cores * times), 1), "(changed)")
-    return replace(
-        fewer, base=device.name, power_cap_w=device.power_cap_w, idle_power_w=device.idle_power_w
-    )
-
-
 def pair_of_boards(device: Device, name: str, draw: np.random.Generator) -> tuple[Device, Device]:
     """A board and one that has more of something.
 
@@ -209,11 +200,12 @@ def pair_of_boards(device: Device, name: str, draw: np.random.Generator) -> tupl
         SilicastError: no such board runs, or it has no limit of power.
     """
     if name == CORES:
-        other = with_cores(device, draw.uniform(0.5, 2.0))
+        other = of_models.changed(device, cores=draw.uniform(0.5, 2.0))
         return (other, device) if other.cores < device.cores else (device, other)
     low, high = np.sort(draw.uniform(0.35, 1.2, 2))
     if name == BASE_CLOCK:
-        return with_clock(device, float(low)), with_clock(device, float(high))
+        less, more = (of_models.changed(device, base_clock=float(x)) for x in (low, high))
+        return less, more
     if name == POWER:
         if device.power_cap_w is None:
             raise SilicastError(f"{device.name} has no limit of power")
@@ -222,15 +214,6 @@ def pair_of_boards(device: Device, name: str, draw: np.random.Generator) -> tupl
         mhz = device.clocks.boost_hz / 1e6
         limits = [LimitsTable(clock_mhz=share * mhz) for share in (low, high)]
     return limited(device, limits[0]), limited(device, limits[1])
-
-
-def with_clock(device: Device, share: float) -> Device:
-    """A board whose stated clocks are a share of those of its base."""
-    clocks = device.clocks
-    table = {"boost_mhz": share * clocks.boost_hz / 1e6, "max_mhz": share * clocks.max_hz / 1e6}
-    if clocks.base_hz:
-        table["base_mhz"] = min(clocks.base_hz, share * clocks.boost_hz) / 1e6
-    return device_from({"base": device.name, "clocks": table})
 
 
 def dips(

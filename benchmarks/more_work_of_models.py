@@ -153,19 +153,19 @@ def dips(
         more_of: one of `KINDS`; None = all of them in turn.
     """
     draw = np.random.default_rng(seed)
-    found = 0
-    while found < pairs:
+    count = 0
+    while count < pairs:
         kind = more_of or KINDS[int(draw.integers(len(KINDS)))]
         device = devices[int(draw.integers(len(devices)))]
         model = MODELS[int(draw.integers(len(MODELS)))]
         batch, length = 2 ** int(draw.integers(0, 7)), 2 ** int(draw.integers(7, 12))
         try:
             less, more = drawn_pair(draw, device, kind)
-            before, after = (held(each, model, batch, length) for each in (less, more))
+            before, after = (held(board_, model, batch, length) for board_ in (less, more))
         except SilicastError:  # what the board cannot run, or no board can be
             continue
         for phase in PHASES:
-            found += 1
+            count += 1
             yield {
                 "device": device.name,
                 "kind": device.execution_model,
@@ -176,11 +176,11 @@ def dips(
                 "learned": True,
                 "grown": kind,
                 "sizes": {"batch": batch, "input_len": length},
-                "boards": [_described(each, device) for each in (less, more)],
+                "boards": [_described(board_, device) for board_ in (less, more)],
                 "energy_dip": None,
                 "dip": 1.0 - before[phase].seconds / after[phase].seconds,
-                "clocks": [round(each[phase].clock, 4) for each in (before, after)],
-                "power_w": [round(each[phase].power_w, 1) for each in (before, after)],
+                "clocks": [round(phases[phase].clock, 4) for phases in (before, after)],
+                "power_w": [round(phases[phase].power_w, 1) for phases in (before, after)],
                 "us": before[phase].seconds * 1e6,
             }
 

@@ -30,13 +30,13 @@ def test_more_of_anything_makes_no_whole_model_slower(kind: str, seed: int) -> N
     index = device_index()
     records = list(dips(PAIRS, seed, tuple(map(index.get, index.names)), kind))
     # below the slowest clock limits are not held
-    records = [each for each in records if min(each["clocks"]) > MIN_CLOCK_SHARE]
+    records = [pair for pair in records if min(pair["clocks"]) > MIN_CLOCK_SHARE]
     assert records
-    slower = [each for each in records if each["dip"] > SLOWER]
+    slower = [pair for pair in records if pair["dip"] > SLOWER]
     assert len(slower) <= RARE * len(records), slower
-    assert all(each["dip"] <= MOST for each in slower), slower
-    for each in records:
-        for board_, watts in zip(each["boards"], each["power_w"], strict=True):
+    assert all(pair["dip"] <= MOST for pair in slower), slower
+    for pair in records:
+        for board_, watts in zip(pair["boards"], pair["power_w"], strict=True):
             assert watts <= board_["power_w"] + 0.1
 
 
@@ -53,5 +53,5 @@ def test_added_cores_that_only_wait_do_not_take_the_limit(name: str, limit: floa
     ]
     for less, more in pairwise(times):
         assert more.seconds <= less.seconds * (1.0 + SLOWER)
-    for each in times:
-        assert each.energy_j == pytest.approx(each.power_w * each.seconds, rel=1e-9)
+    for step in times:
+        assert step.energy_j == pytest.approx(step.power_w * step.seconds, rel=1e-9)
