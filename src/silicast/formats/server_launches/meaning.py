@@ -99,7 +99,7 @@ def server_of(
         if tree["role"] == "prefill":
             options.pop("async_scheduling", None)  # nor does it decode beside anything
     options |= in_host_memory(fields, command, options, tree["parallel"])
-    options |= _variables(command, launcher, file, remarks)
+    options |= _variables(command, by_variables, file, remarks)
     if in_node := _in_node(fields, command, tree["parallel"]):
         tree["cluster"] = {"gpus_per_node": in_node}
     engine: Tree = {"name": launcher.engine}
@@ -336,15 +336,19 @@ def _options(fields: Fields, launcher: Launcher) -> Tree:
     return options
 
 
-def _variables(command: ServerCommand, launcher: Launcher, file: str, remarks: list[str]) -> Tree:
+def _variables(command: ServerCommand, flags: Tree, file: str, remarks: list[str]) -> Tree:
     """Options of the engine among variables of the environment, and remarks about others.
+
+    Args:
+        flags: those that variables state, which are read as flags.
 
     Raises:
         SilicastError: one that changes the run is left to the shell.
     """
+    launcher = command.launcher
     effects, options = effects_of(launcher.engine), dict[str, Any]()
     groups: dict[str, list[str]] = {}
-    of_flags = {flag.upper().replace("-", "_") for flag in flags_of_variables(command)}
+    of_flags = {flag.upper().replace("-", "_") for flag in flags}
     for name, value in {**command.variables, **command.environment}.items():
         if name in of_flags:
             continue

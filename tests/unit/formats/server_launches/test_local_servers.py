@@ -49,7 +49,7 @@ def test_short_flags_of_a_local_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "parallel", "said"),
+    ("flags", "parallel", "expected"),
     [
         ("-ts 1,1", {"pp": 2}, ""),
         ("-ts 3,1 -sm layer", {"pp": 2}, "equal shares"),
@@ -61,18 +61,18 @@ def test_short_flags_of_a_local_server(tmp_path: Path) -> None:
     ],
 )
 def test_devices_of_a_split_model(
-    tmp_path: Path, flags: str, parallel: dict[str, int], said: str
+    tmp_path: Path, flags: str, parallel: dict[str, int], expected: str
 ) -> None:
     scenario, remarks = read(tmp_path, f"llama-server -m Qwen3-8B-Q8_0.gguf {flags}")
     assert scenario.get("parallel", {}) == parallel
-    told = " ".join(remarks)
-    assert said in told
-    assert ("equal" in told) == ("equal" in said)
+    text = " ".join(remarks)
+    assert expected in text
+    assert ("equal" in text) == ("equal" in expected)
 
 
 def test_devices_that_a_variable_lists_share_a_model(tmp_path: Path) -> None:
-    text = "export CUDA_VISIBLE_DEVICES=0,1\nllama-server -m Qwen3-8B-Q8_0.gguf -ngl all"
-    scenario, remarks = read(tmp_path, f"CUDA_VISIBLE_DEVICES=0,1 {text.splitlines()[1]}")
+    text = "CUDA_VISIBLE_DEVICES=0,1 llama-server -m Qwen3-8B-Q8_0.gguf -ngl all"
+    scenario, remarks = read(tmp_path, text)
     assert scenario["parallel"] == {"pp": 2}
     assert not any("sees" in line for line in remarks)
 
@@ -128,9 +128,9 @@ def test_flags_of_tgi(tmp_path: Path) -> None:
             "cudagraph_capture_sizes": [1, 2, 4],
         },
     }
-    told = " ".join(remarks)
-    assert "would change memory: --cuda-memory-fraction = 0.9" in told
-    assert "which requests run when: --max-input-tokens = 4000" in told
+    text = " ".join(remarks)
+    assert "would change memory: --cuda-memory-fraction = 0.9" in text
+    assert "which requests run when: --max-input-tokens = 4000" in text
     assert answered(scenario, "h100").metrics["tpot_mean_ms"].estimate > 0
 
 
