@@ -16,7 +16,6 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,6 @@ from silicast.serving.simulation.deploy import replica_spec
 from silicast.serving.simulation.event_loop import ReplicaSpec, Simulation
 from silicast.serving.simulation.fleet import Fleet
 from silicast.serving.statistics.metrics import rates, statistics_ms
-from silicast.serving.statistics.other_paces import FIRST
 from silicast.serving.statistics.records import Records
 from silicast.serving.statistics.uncertainty import seed_spread
 from silicast.serving.traffic.requests import Requests
@@ -163,7 +161,10 @@ def main(draws: int, count: int, seed_count: int, word: str, where: str = FIRST_
         def simulate(specs: Sequence[ReplicaSpec], requests: Requests = requests) -> Records:
             return Simulation(requests, specs).run()
 
-        begin = partial(simulate, requests=requests.first(FIRST))
+        def begin(
+            specs: Sequence[ReplicaSpec], first: int, requests: Requests = requests
+        ) -> Records:
+            return Simulation(requests.first(first), specs).run()
 
         prices.draw = {}
         simulated = Simulated(Fleet.from_deployment(deployment, spec), simulate, begin=begin)

@@ -2,13 +2,16 @@
 
 How much slower requests are when steps are slower is known from far fewer of them than how long
 they take: the same requests run at both paces, and the error of both cancels. So the first
-:data:`FIRST` requests run at the predicted pace and at the other one, and every statistic of the
-whole run is moved by the ratio of the two. Queues may take longer than that to show what a pace
-does to them. All requests run again where
+requests run at the predicted pace and at the other one, and every statistic of the whole run is
+moved by the ratio of the two. They are :data:`FIRST` requests, or twice as many again and again, up
+to half of all, until they wait and decode as long as all do: a run begins with an empty server, and
+the more requests it serves at once, the longer it takes to fill. Where a slower pace lengthens the
+longest waits by more than :data:`GROWN`, bursts make them, which few requests do not meet: a
+:data:`QUARTER` of all runs then. All run again where no number of first requests is served as all
+are, or the queue of the whole run only grows; and at one pace where
 
-* the queue of the whole run, or of the slower one, only grows;
-* later ones of the first requests are slowed by more than earlier ones;
-* the first requests wait or decode as long as they do at another load, since fewer run at once;
+* the queue of the first ones only grows, or their longest waits by more than :data:`MOST_GROWN`;
+* later ones are slowed by more than earlier ones;
 * something happens only in some of the runs, such as preemptions.
 
 The largest use of the cache moves as its mean does: of few requests it is one of few moments. The
@@ -20,6 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import final
 
 import numpy as np
 
@@ -29,9 +33,11 @@ from silicast.serving.statistics.records import Records
 from silicast.serving.statistics.steady import keeps_up
 
 FIRST = 400
-"""Requests that run again."""
-WORTH = 2 * FIRST
-"""Requests from which on a part of them runs again."""
+"""The fewest requests that tell what a pace does to all."""
+QUARTER = 4
+"""One over the share of all requests that tells what bursts do."""
+WAITS, GROWN, MOST_GROWN = "ttft_p99_ms", 0.6, 1.2
+"""The longest waits, and by how much they may grow, in logs."""
 DRIFT = 0.02
 """How far, in logs, thirds of the first requests may be apart in how much they are slowed."""
 OFF = {"tpot_mean_ms": 0.05, "ttft_mean_ms": 0.1}
@@ -50,43 +56,85 @@ def at_paces(
     paces: Sequence[Pace],
     metrics_of: Callable[[Records], Metrics],
     again: Callable[[Pace], Records],
-    begin: Callable[[Pace], Records] | None = None,
+    begin: Callable[[Pace, int], Records] | None = None,
 ) -> list[Metrics]:
     """What the statistics of a run would be at other paces.
 
     Args:
         records: of the run; ``base``: its statistics.
         again: all of its requests at another pace.
-        begin: the first :data:`FIRST` of them; None = all run again.
+        begin: so many of its first requests at another pace; None = all run again.
     """
-    tells = len(records.requests) >= WORTH and keeps_up(records)
-    if begin is None or not tells:
-        return [metrics_of(again(pace)) for pace in paces]
-    first = begin(Pace())
-    unchanged, ends = metrics_of(first), list[Metrics]()
-    if _alike(unchanged, base):
-        for pace in paces:
-            end = _moved(first, unchanged, base, begin(pace), metrics_of)
-            if end is None:  # nor would it at the next pace, mostly
-                break
-            ends.append(end)
-    return [*ends, *(metrics_of(again(pace)) for pace in paces[len(ends) :])]
+    ends: list[Metrics | None] = [None for _ in paces]
+    if begin is not None and keeps_up(records):
+        beginnings = _Beginnings(len(records.requests), base, metrics_of, begin)
+        ends = [beginnings.at(pace) for pace in paces]
+    return [
+        metrics_of(again(pace)) if end is None else end
+        for pace, end in zip(paces, ends, strict=True)
+    ]
 
 
-def _moved(
-    first: Records,
-    unchanged: Metrics,
-    base: Metrics,
-    other: Records,
-    metrics_of: Callable[[Records], Metrics],
-) -> Metrics | None:
-    """Statistics of the whole run as the first requests move; None = they do not tell."""
-    if drift(first, other) > DRIFT or not keeps_up(other):
-        return None
-    changed = metrics_of(other)
-    if changed.keys() != unchanged.keys() or _occur(changed) != _occur(unchanged):
-        return None
-    return moved(base, unchanged, changed)
+@final
+class _Beginnings:
+    """Runs of the first requests, and what they say of all.
+
+    Args:
+        requests: all of them; ``base``: statistics of their run.
+        begin: so many of the first at a pace.
+    """
+
+    def __init__(
+        self,
+        requests: int,
+        base: Metrics,
+        metrics_of: Callable[[Records], Metrics],
+        begin: Callable[[Pace, int], Records],
+    ) -> None:
+        self._base, self._metrics_of, self._begin = base, metrics_of, begin
+        self._known: dict[int, tuple[Records, Metrics] | None] = {}
+        self._quarter = requests // QUARTER
+        self._fewest = FIRST
+        while 2 * self._fewest <= requests and self._unchanged(self._fewest) is None:
+            self._fewest *= 2
+        self._tells = 2 * self._fewest <= requests
+
+    def at(self, pace: Pace) -> Metrics | None:
+        """Statistics of all requests at a pace; None = the first ones do not tell."""
+        if not self._tells:
+            return None
+        end, grown = self._moved(pace, self._fewest)
+        if end is not None and grown > GROWN and self._fewest < self._quarter:
+            end, grown = self._moved(pace, self._quarter)
+        return end if grown <= MOST_GROWN else None
+
+    def _unchanged(self, count: int) -> tuple[Records, Metrics] | None:
+        """So many of the first requests at the predicted pace; None = they are served otherwise
+        than all are.
+        """
+        if count not in self._known:
+            first = self._begin(Pace(), count)
+            unchanged = self._metrics_of(first)
+            self._known[count] = (first, unchanged) if _alike(unchanged, self._base) else None
+        return self._known[count]
+
+    def _moved(self, pace: Pace, count: int) -> tuple[Metrics | None, float]:
+        """The whole run as so many first requests move, None = they do not tell; and by how much
+        the longest waits grow, in logs.
+        """
+        known = self._unchanged(count)
+        if known is None:
+            return None, 0.0
+        first, unchanged = known
+        other = self._begin(pace, count)
+        if drift(first, other) > DRIFT or not keeps_up(other):
+            return None, 0.0
+        changed = self._metrics_of(other)
+        if changed.keys() != unchanged.keys() or _occur(changed) != _occur(unchanged):
+            return None, 0.0
+        waits = unchanged.get(WAITS)
+        grown = math.log(changed[WAITS] / waits) if waits else 0.0
+        return moved(self._base, unchanged, changed), grown
 
 
 def moved(base: Metrics, unchanged: Metrics, changed: Metrics) -> dict[str, float]:

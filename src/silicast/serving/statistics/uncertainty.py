@@ -211,7 +211,7 @@ def intervals(
     metrics_of: Callable[[Records], Metrics],
     again: Callable[[Pace], Records],
     bound: Mapping[str, float],
-    begin: Callable[[Pace], Records] | None = None,
+    begin: Callable[[Pace, int], Records] | None = None,
 ) -> dict[str, Quantity]:
     """Every metric with its 90 % interval of model error.
 
@@ -219,7 +219,7 @@ def intervals(
         metrics_of: statistics by name; ``ttft_p99_ms`` and its like are latencies.
         again: the same requests at another pace.
         bound: metric -> its physical lower limit.
-        begin: the first of the requests at another pace, see :func:`.other_paces.at_paces`.
+        begin: so many of the first requests at another pace, see :func:`.other_paces.at_paces`.
     """
     base = metrics_of(records)
     first = min(base["ttft_mean_ms"] / base["e2e_mean_ms"], 1.0)

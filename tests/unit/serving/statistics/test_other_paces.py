@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,7 @@ from silicast.composition.prices.stepper import Pace
 from silicast.serving.simulation.event_loop import Simulation
 from silicast.serving.simulation.scheduler import Limits
 from silicast.serving.statistics.metrics import rates, statistics_ms
-from silicast.serving.statistics.other_paces import FIRST, WORTH, at_paces, drift, moved
+from silicast.serving.statistics.other_paces import FIRST, at_paces, drift, moved
 from silicast.serving.statistics.records import Records
 from silicast.serving.statistics.uncertainty import paced
 from silicast.serving.traffic.requests import Requests
@@ -42,7 +43,7 @@ class Counted:
         limits = Limits(16, 2048, 1 << 14)
         self._case = ServingCase(self.requests, PlainPrices(), limits)
         self.all_again: list[Pace] = []
-        self.first_again: list[Pace] = []
+        self.first_again: list[tuple[Pace, int]] = []
         self.records = self._run(self.requests, Pace())
 
     def _run(self, requests: Requests, pace: Pace) -> Records:
@@ -53,9 +54,9 @@ class Counted:
         self.all_again.append(pace)
         return self._run(self.requests, pace)
 
-    def begin(self, pace: Pace) -> Records:
-        self.first_again.append(pace)
-        return self._run(self.requests.first(FIRST), pace)
+    def begin(self, pace: Pace, count: int) -> Records:
+        self.first_again.append((pace, count))
+        return self._run(self.requests.first(count), pace)
 
     def at_paces(
         self, statistics: Callable[[Records], dict[str, float]] | None = None
@@ -74,7 +75,8 @@ def metrics(records: Records) -> dict[str, float]:
 def test_the_first_requests_tell_where_queues_are_short() -> None:
     case = Counted(0.3)
     ends = case.at_paces()
-    assert (case.all_again, case.first_again) == ([], [Pace(), SLOW, QUICK])
+    few = [(pace, FIRST) for pace in (Pace(), SLOW, QUICK)]
+    assert (case.all_again, case.first_again) == ([], few)
     for pace, end in zip((SLOW, QUICK), ends, strict=True):
         exact = metrics(case.again(pace))
         for name in ("ttft_mean_ms", "tpot_mean_ms", "e2e_mean_ms", "e2e_p90_ms"):
@@ -97,8 +99,38 @@ def test_a_queue_that_only_grows_runs_all_requests() -> None:
     assert (case.all_again, case.first_again) == ([SLOW, QUICK], [])
 
 
+def test_more_first_requests_run_until_they_are_served_as_all_are() -> None:
+    case = Counted(0.3, 9 * FIRST)
+
+    def filling(records: Records) -> dict[str, float]:
+        table = metrics(records)
+        full = 1.0 - 40.0 / len(records.requests)
+        return {**table, "tpot_mean_ms": table["tpot_mean_ms"] * full}
+
+    case.at_paces(filling)
+    assert case.all_again == []
+    assert [count for _, count in case.first_again] == [400, 800, 800, 800]
+
+
+def test_a_quarter_runs_where_waits_grow_by_much_and_all_where_by_more() -> None:
+    case = Counted(0.3, 9 * FIRST)
+
+    def waiting(records: Records, grown: float) -> dict[str, float]:
+        slower = case.first_again[-1][0] == SLOW if case.first_again else False
+        wait_ms = 100.0 * math.exp(grown if slower and not case.all_again else 0.0)
+        return {**metrics(records), "ttft_p99_ms": wait_ms}
+
+    case.at_paces(partial(waiting, grown=0.7))
+    assert case.all_again == []
+    quarter = 9 * FIRST // 4
+    assert case.first_again[1:4] == [(SLOW, FIRST), (Pace(), quarter), (SLOW, quarter)]
+    case.first_again.clear()
+    case.at_paces(partial(waiting, grown=1.3))
+    assert case.all_again == [SLOW]
+
+
 def test_few_requests_all_run() -> None:
-    case = Counted(0.5, WORTH - 1)
+    case = Counted(0.5, 2 * FIRST - 1)
     case.at_paces()
     assert (case.all_again, case.first_again) == ([SLOW, QUICK], [])
 
@@ -107,11 +139,11 @@ def test_what_happens_at_one_pace_alone_runs_all_requests() -> None:
     case = Counted(0.3)
 
     def counted(records: Records) -> dict[str, float]:
-        slower = len(records.requests) == FIRST and case.first_again[-1] == SLOW
+        slower = len(records.requests) == FIRST and case.first_again[-1] == (SLOW, FIRST)
         return {**metrics(records), "preemptions": float(slower)}
 
     case.at_paces(counted)
-    assert (case.all_again, case.first_again) == ([SLOW, QUICK], [Pace(), SLOW])
+    assert case.all_again == [SLOW]
 
 
 def test_largest_values_do_not_move_as_those_of_few_requests() -> None:

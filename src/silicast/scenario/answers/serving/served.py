@@ -33,7 +33,6 @@ from silicast.serving.statistics.metrics import (
     statistics_ms,
     transfers_ms,
 )
-from silicast.serving.statistics.other_paces import FIRST
 from silicast.serving.statistics.records import Records
 from silicast.serving.statistics.steady import keeps_up, queue_growth
 from silicast.serving.statistics.use import device_use, first_token_parts, limited_by, step_shares
@@ -113,9 +112,9 @@ class Served:
             self._first = self._current.records
         return self._current.run()
 
-    def begin(self, specs: Sequence[ReplicaSpec]) -> Records:
-        """The first of the requests, as many as tell what another pace of steps does to all."""
-        return self.fleet.serve(self.requests.first(FIRST), specs)
+    def begin(self, specs: Sequence[ReplicaSpec], count: int) -> Records:
+        """So many of the first requests."""
+        return self.fleet.serve(self.requests.first(count), specs)
 
     def observe(self, records: Records) -> None:
         """Notes the first run where something else has simulated it."""

@@ -73,7 +73,7 @@ class Simulated:
     Args:
         simulate: the same requests on replicas of these kinds, one a replica of the fleet.
         again: the same at another pace; None = by ``simulate``.
-        begin: the first of the requests, for intervals of long runs; None = all are run for them.
+        begin: so many of the first requests, for intervals of long runs; None = all are run.
         further: errors of the pace of all steps, by name, log sd.
     """
 
@@ -83,7 +83,7 @@ class Simulated:
         simulate: Callable[[Sequence[ReplicaSpec]], Records],
         again: Callable[[Pace], Records] | None = None,
         further: Mapping[str, float] | None = None,
-        begin: Callable[[Sequence[ReplicaSpec]], Records] | None = None,
+        begin: Callable[[Sequence[ReplicaSpec], int], Records] | None = None,
     ) -> None:
         self._fleet, self._further, self._begin = fleet, further or {}, begin
         self._again = again or (lambda pace: simulate([paced(spec, pace) for spec in fleet.specs]))
@@ -172,10 +172,10 @@ class Simulated:
             metrics[ACCEPTANCE] = Quantity(length, wide.p05, min(wide.p95, most))
         return metrics
 
-    def _at_pace(self, pace: Pace) -> Records:
-        """The first of the requests at another pace."""
+    def _at_pace(self, pace: Pace, count: int) -> Records:
+        """So many of the first requests at another pace."""
         assert self._begin is not None
-        return self._begin([paced(spec, pace) for spec in self._fleet.specs])
+        return self._begin([paced(spec, pace) for spec in self._fleet.specs], count)
 
     def answer(
         self, metrics_of: Callable[[Records], Metrics], warnings: Sequence[str] = ()
