@@ -73,6 +73,7 @@ class Surface:
         self._near, self._together = near, together
         self._cells: dict[Key, Cell | None] = {}
         self._last: dict[int, tuple[float, float, float, float, Cell]] = {}
+        self._asked: tuple[tuple[float, ...], Values, tuple[int, int, int]] = (), (), (0, 0, 0)
 
     def at(self, index: int, count: int, mean: float, ratio: float) -> Values:
         """Values of a step; they depend on the arguments alone.
@@ -80,13 +81,28 @@ class Surface:
         Args:
             index: in the grid of clocks.
         """
+        if not index:
+            return self._at_boost(count, mean, ratio)
+        step = (count, mean, ratio)
+        if self._asked[0] != step:  # a step is asked at boost first, then at slower clocks
+            octave, over = _octave(mean), _octave(ratio)
+            self._asked = step, self._at_boost(*step), _cell(0, count, octave, over)
+        _, values, cell_numbers = self._asked
+        key = (index, 0, *cell_numbers)
+        if key not in self._cells:
+            self._fill(*key)
+        cell = self._cells[key]
+        assert cell is not None
+        times = _between(cell, count, mean, ratio)
+        return tuple([value * more for value, more in zip(values, times, strict=True)])
+
+    def _at_boost(self, count: int, mean: float, ratio: float) -> Values:
         last = self._last.get(count)
-        if last is not None and not index:  # mostly in the cell of the step before
+        if last is not None:  # mostly in the cell of the step before
             low, high, least, most, inside = last
             if low < mean < high and least < ratio < most:
                 return _between(inside, count, mean, ratio)
-        octave = math.log2(mean) if mean > 1.0 else 0.0
-        over = math.log2(ratio) if ratio > 1.0 else 0.0
+        octave, over = _octave(mean), _octave(ratio)
         cells, level, cell = self._cells, 0, None
         while cell is None:
             key = (0, level, *_cell(level, count, octave, over))
@@ -94,17 +110,8 @@ class Surface:
                 self._fill(*key)
             cell = cells[key]
             level += 1
-        values = _between(cell, count, mean, ratio)
-        if not index:
-            self._last[count] = (*_inside(cell[3], cell[4]), *_inside(cell[5], cell[6]), cell)
-            return values
-        key = (index, 0, *_cell(0, count, octave, over))
-        if key not in cells:
-            self._fill(*key)
-        cell = cells[key]
-        assert cell is not None
-        times = _between(cell, count, mean, ratio)
-        return tuple([value * more for value, more in zip(values, times, strict=True)])
+        self._last[count] = (*_inside(cell[3], cell[4]), *_inside(cell[5], cell[6]), cell)
+        return _between(cell, count, mean, ratio)
 
     def _fill(self, index: int, level: int, number: int, column: int, row: int) -> None:
         """Evaluates the box in which a cell lies, with those of neighbouring numbers of sequences;
@@ -198,6 +205,11 @@ def _planes(level: int, number: int) -> tuple[int, ...]:
     """Numbers of sequences at the ends of a cell; one where no other number is in it."""
     low, high = (_counts(level)[each] for each in (number, number + 1))
     return (low,) if high - low == 1 else (low, high)
+
+
+def _octave(number: float) -> float:
+    """The binary log of a number, of at least 1."""
+    return math.log2(number) if number > 1.0 else 0.0
 
 
 def _cell(level: int, count: int, octave: float, over: float) -> tuple[int, int, int]:

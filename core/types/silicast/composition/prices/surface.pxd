@@ -3,11 +3,15 @@ cimport cython
 cdef class Surface:
     cdef public object _states, _numbers, _evaluated, _near
     cdef public dict _cells, _last
+    cdef public tuple _asked
     cdef public long long _together
+
+    @cython.locals(octave=double, over=double)
+    cpdef tuple at(self, long long index, long long count, double mean, double ratio)
 
     @cython.locals(low=double, high=double, least=double, most=double, octave=double, over=double,
                    level=cython.longlong, cells=dict)
-    cpdef tuple at(self, long long index, long long count, double mean, double ratio)
+    cpdef tuple _at_boost(self, long long count, double mean, double ratio)
 
 @cython.locals(
     first=double, per_count=double, low=double, per_mean=double, least=double, per_ratio=double,
