@@ -517,23 +517,22 @@ def of_operations(device: Device, family: str, variant: Variant) -> float:
 
     Rows of large products are at the board's limit, and what these would draw above it is in none;
     the law of the clock has it, from how far boards slow under them. So an operation takes what
-    makes large products draw by this law, cores and static power included, what they draw by that.
-    Where no power was measured, all energies of the cores are scaled to the limit already.
+    makes large products draw by this law, cores and static power included, what they draw by that,
+    and a board that its limit slows draws the limit.
 
     Args:
         device: at the clock that it was built for.
     """
+    if not applies_to(device):
+        return 1.0
     pipe, compute = _matrix(device, variant)
-    if pipe != "tensor" or not applies_to(device):
-        return 1.0
     energy = energies(device, family, variant)
-    if not energy.measured:
-        return 1.0
-    clocked = limited_board(device, variant.dtype, device.clocks.boost_hz)
-    busy = NOMINAL["tensor"]
+    clocked = limited_board(device, variant.dtype)
+    busy_w = NOMINAL["tensor"] * (clocked.matrix_w if pipe == "tensor" else clocked.fma_w)
     cores_only_w = energy.static_w + energy.activity * energy.core_w
-    operation_w = busy * energy.activity * energy.operation_j * device.peak_per_s(pipe, compute)
-    return max((clocked.idle_w + busy * clocked.matrix_w - cores_only_w) / operation_w, 1.0)
+    rate = NOMINAL["tensor"] * device.peak_per_s(pipe, compute)
+    operation_w = energy.activity * energy.operation_j * rate
+    return max((clocked.idle_w + busy_w - cores_only_w) / operation_w, 1.0)
 
 
 def activity_names(family: str, variant: Variant) -> tuple[str, str, str]:
