@@ -240,8 +240,8 @@ class Timer:
         boosted = self.machine.boosted_device
         shared, clock_hz = shared_of(model, batch.variant, boosted), top_hz(device)
         at_boost = clock_hz == top_hz(boosted)
-        current = shared.device if at_boost else shared.device.at_clock(clock_hz)
-        return model.usual_s(shared, current, batch, analysis)
+        clocked = shared.device if at_boost else shared.device.at_clock(clock_hz)
+        return model.usual_s(shared, clocked, batch, analysis)
 
     def fuse(self, node_times: NodeTimes, tokens: I64) -> None:
         """Takes off the launches that fusion saves."""

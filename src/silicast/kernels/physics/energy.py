@@ -237,8 +237,9 @@ def most_above_static_w(device: Device) -> float:
 
 
 def model_log_sd(device: Device, waiting_share: float) -> float:
-    """Error of energies of whole runs; more where no kernel's power was measured, and where the
-    power of this very board while it waits was not.
+    """Error of energies of whole runs: what kernels of a board, library and family err by together,
+    as that of each by itself averages out over a run; more where no kernel's power was measured,
+    and where the power of this very board while it waits was not.
 
     Args:
         waiting_share: of the power, what the device draws while it waits.
@@ -247,9 +248,9 @@ def model_log_sd(device: Device, waiting_share: float) -> float:
         return device.structure.energy_log_sd
     physics = load_physics(PHYSICS)
     c = physics.constants(device.architecture)
-    log_sd = c["log_sd"]
+    log_sd = c["run_log_sd"]
     if not physics.is_measured(device.architecture):
-        log_sd = max(log_sd, c["unmeasured_log_sd"])
+        log_sd = max(log_sd, c["unmeasured_run_log_sd"])
     if f"static_w.{silicon(device).name}" in c:
         return log_sd
     return math.hypot(log_sd, min(waiting_share, 1.0) * _waiting_log_sd())

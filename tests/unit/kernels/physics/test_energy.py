@@ -25,6 +25,7 @@ from silicast.kernels.physics.energy import (
     dynamic_w,
     energies,
     kernel_energy,
+    model_log_sd,
     of_operations,
 )
 from silicast.kernels.physics.power import board
@@ -222,3 +223,15 @@ def test_transfer_constants_leave_their_architecture_out() -> None:
     for name, body in bodies.items():
         assert name not in body.architectures
         assert body.default.keys() >= {"operation_j", "core_cycle_j", "unmeasured_log_sd"}
+
+
+def test_errors_of_single_kernels_average_out_over_runs() -> None:
+    """Of a board, less than those of a kernel; more where nothing of an architecture was measured,
+    and where a board's power without work was not.
+    """
+    measured, sibling, unmeasured = (
+        model_log_sd(find_device(name), 0.5) for name in ("H200", "H100", "A100")
+    )
+    assert 0.0 < measured < sibling < unmeasured
+    assert measured < energies(H200, "gemm", Variant("bf16")).log_sd
+    assert unmeasured < energies(find_device("A100"), "gemm", Variant("bf16")).log_sd
