@@ -20,10 +20,6 @@ from tests.sampling import seeds
 
 SLOWER = 0.01
 """By what share of the time more may take longer: times are evaluated at some clocks only."""
-MOST = 0.03
-"""What few pairs may: libraries choose kernels by bandwidth, clock and cores in steps."""
-RARE = 1 / 14
-"""Of the pairs of one draw."""
 PAIRS = 30
 DRAWN = 0.88
 """Of its limit, at least: a board that it slows draws it by the law of the clock, and by that of
@@ -39,8 +35,7 @@ def test_more_of_anything_makes_no_whole_model_slower(kind: str, seed: int) -> N
     records = [pair for pair in records if min(pair["clocks"]) > MIN_CLOCK_SHARE]
     assert records
     slower = [pair for pair in records if pair["dip"] > SLOWER]
-    assert len(slower) <= RARE * len(records), slower
-    assert all(pair["dip"] <= MOST for pair in slower), slower
+    assert not slower
     for pair in records:
         for board_, watts in zip(pair["boards"], pair["power_w"], strict=True):
             assert watts <= board_["power_w"] + 0.1
