@@ -235,6 +235,7 @@ def body(parts: Parts, static_w: Mapping[str, float]) -> Body:
         indices = [i for i, part in enumerate(parts) if part.batch.family == family]
         wide = spread([parts[i] for i in indices], [logs[i] for i in indices])
         default[f"log_sd.{family}"] = max(NEW_SIZES * wide, 0.5 * default["log_sd"])
+    default["run_log_sd"] = NEW_SIZES * common_spread(parts, logs)
     return body
 
 
@@ -269,6 +270,20 @@ def spread(parts: Parts, logs: list[F]) -> float:
     below = [part.values["watts"] < 0.95 * part.values["cap_w"] for part in parts]
     rows = np.concatenate([x[free] for x, free in zip(logs, below, strict=True)])
     return float(np.quantile(np.abs(rows), 0.9)) / Z90 if len(rows) else 0.0
+
+
+def common_spread(parts: Parts, logs: list[F]) -> float:
+    """Log sd of what all kernels of a board, library and family err by together, which stays where
+    a run adds many of them up: root mean square of the groups' means, rows at the limit left out.
+    """
+    groups: dict[tuple[str, str, str], list[F]] = {}
+    for part, log_errors in zip(parts, logs, strict=True):
+        below = part.values["watts"] < 0.95 * part.values["cap_w"]
+        name = part.device, part.batch.variant.library, part.batch.family
+        groups.setdefault(name, []).append(log_errors[below])
+    rows = [np.concatenate(several) for several in groups.values()]
+    means = np.array([each.mean() for each in rows if len(each)])
+    return float(np.sqrt(np.mean(means * means)))
 
 
 def show(parts: Parts, logs: list[F], title: str) -> Constants:
@@ -316,7 +331,8 @@ class Energy(Fitter[Rows]):
     notes = (
         "H200, B200 and GB200 are the boards with power; relative energies of formats other than "
         "fp8 and nvfp4 and of memory off the package are assumed; default is the geometric mean of "
-        "hopper and blackwell; unmeasured_log_sd is of an architecture left out"
+        "hopper and blackwell; unmeasured_log_sd is of an architecture left out; run_log_sd and "
+        "unmeasured_run_log_sd are of the means of a board's, library's and family's kernels"
     )
 
     def __init__(self) -> None:
@@ -327,15 +343,20 @@ class Energy(Fitter[Rows]):
 
     def fit(self, rows: Rows) -> Body:
         result = body(rows.fitted, rows.static_w)
-        unmeasured = []
+        unmeasured, together = [], []
         for name in sorted(result["architectures"]):
             others = [part for part in rows.fitted if architecture_of(part) != name]
             without_architecture = body(others, rows.static_w)
             mine = rows.of(name)
-            unmeasured.append(spread(mine, errors(mine, without_architecture, measured=False)))
+            logs = errors(mine, without_architecture, measured=False)
+            unmeasured.append(spread(mine, logs))
+            unseen = [part for part in rows.fitted if architecture_of(part) == name]
+            logs = errors(unseen, without_architecture, measured=False)
+            together.append(common_spread(unseen, logs))
             self.others[name] = without_architecture
         for body_ in (result, *self.others.values()):
             body_["default"]["unmeasured_log_sd"] = max(unmeasured)
+            body_["default"]["unmeasured_run_log_sd"] = max(together)
         return {**rounded(result), "fallback": {}}
 
     def scores(self, rows: Rows, body: Body) -> dict[str, Any]:

@@ -333,7 +333,7 @@ class Implementation(ABC):
     def free(self, shared: VariantOnDevice, batch: OpBatch) -> FreeTimes:
         """What kernels take at the clock while no power limit binds."""
         analysis = self._analysed(batch, shared.device)
-        return FreeTimes(self._held_s(shared, shared.device, batch, analysis), analysis)
+        return FreeTimes(self.usual_s(shared, shared.device, batch, analysis), analysis)
 
     @final
     def held(self, free: FreeTimes, batch: OpBatch, device: Device) -> tuple[F64, F64]:
@@ -379,20 +379,20 @@ class Implementation(ABC):
 
     def _slow_s(self, shared: VariantOnDevice, slow: Device, batch: OpBatch) -> F64:
         """What kernels take on a slower device."""
-        return self._held_s(shared, slow, batch, self._analysed(batch, slow))
+        return self.usual_s(shared, slow, batch, self._analysed(batch, slow))
 
-    def _held_s(
+    @final
+    def usual_s(
         self, shared: VariantOnDevice, device: Device, batch: OpBatch, analysis: Analysis
     ) -> F64:
         """What kernels take by their analysis; cores that somebody changed may stay idle."""
 
-        def usual_s(there: Analysis) -> F64:
+        def known_s(there: Analysis) -> F64:
             return xp.maximum(shared.usual_s(batch.variant, there), there.bound_s)
 
-        def at(changed: Device) -> F64:
-            return usual_s(self._analysed(batch, changed))
-
-        return held_between(usual_s(analysis), device, at)
+        return held_between(
+            known_s(analysis), device, lambda other: known_s(self._analysed(batch, other))
+        )
 
     @final
     def clock_hz(self, device: Device) -> float:

@@ -49,7 +49,7 @@ from silicast.core.numerics import F64, I64
 from silicast.core.prediction import Domain
 from silicast.hardware.device import Device
 from silicast.kernels.physics.held_clock import slower
-from silicast.kernels.physics.power import top_hz
+from silicast.kernels.physics.power import silicon, top_hz
 from silicast.kernels.row_devices import RowDevices
 from silicast.workload.transformers.decoder import build_graph
 
@@ -256,8 +256,9 @@ class StepModel:
     def takes_clocks(self) -> bool:
         """Whether :meth:`at_clocks` serves it: what kernels wait for is told by one clock."""
         machine = self.machine
-        simt = machine.device.execution_model == "simt" and machine.device.structure is None
-        return simt and not machine.evidence.ceilings
+        device = machine.device
+        simt = device.execution_model == "simt" and device.structure is None
+        return simt and device.cores == silicon(device).cores and not machine.evidence.ceilings
 
     def at_clocks(
         self, boosted: StepTimes, states: BatchStates, rows: I64, clocks_hz: F64

@@ -18,13 +18,13 @@ from silicast.composition.engines.host_weights import ON_HOST, held_times
 from silicast.composition.prices.kept_times import analysis_of, times_of
 from silicast.composition.step.machine import Machine
 from silicast.composition.step.node_times import NodeTimes, columns, in_chunks, ragged, running
-from silicast.composition.step.op_state_grid import NodeGroup, OpStateGrid, Times
+from silicast.composition.step.op_state_grid import NodeGroup, OpStateGrid
 from silicast.composition.step.stage_graph import StageGraph, StageNode, link_shares, topology
 from silicast.composition.step.states import BatchStates
 from silicast.core.errors import unmodelled
 from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import Analysis, Implementation, KernelTimes
+from silicast.kernels.implementation import Analysis, Implementation, KernelTimes, shared_of
 from silicast.kernels.physics.power import top_hz
 from silicast.kernels.registry import implementation_for
 from silicast.kernels.row_devices import RowDevices
@@ -172,7 +172,7 @@ class Timer:
         """
         node_times = NodeTimes(self.graph, len(rows), boosted.device, clocks)
         for call in boosted.calls:
-            slow = call.at_clocks(rows, partial(self._slowed_at, call.times, clocks))
+            slow = call.at_clocks(rows, partial(self._slowed_at, call, clocks))
             if slow is None:
                 node_times.note_factors(call)
             else:
@@ -181,22 +181,26 @@ class Timer:
         return node_times
 
     def _slowed_at(
-        self, before: Times, clocks: RowDevices, call: OpStateGrid, index: I64
+        self, boosted: OpStateGrid, clocks: RowDevices, call: OpStateGrid, index: I64
     ) -> KernelTimes:
         """Times of a call whose states have a clock each.
 
         Args:
-            before: at the boost clock; ``index``: places in them.
+            boosted: at the boost clock; ``index``: places in it.
         """
         from silicast.composition.prices.kept_times import as_arrays, beside_analysis
 
+        before = boosted.times
         assert isinstance(before, KernelTimes)
+        assert boosted.batch is not None
         assert call.batch is not None
         current = call.clocks_of(clocks)
-        slow = self._model(call.batch.family, clocks.devices[0]).analysed_at(call.batch, current)
+        model = self._model(call.batch.family, clocks.devices[0])
+        slow = model.analysed_at(call.batch, current)
+        slow_s = self._usual_s(model, call.batch, slow, clocks.devices[0])
+        before_s = np.atleast_1d(self._before_s(model, boosted.batch, before))[index]
         most = np.array([self._most(device) for device in current.devices])[current.row]
-        before_s = np.atleast_1d(analytic_s(before))[index]
-        return _slowed(beside_analysis(as_arrays(before), index), slow, before_s, most)
+        return _slowed(beside_analysis(as_arrays(before), index), slow, slow_s / before_s, most)
 
     def slowed(self, call: OpStateGrid, device: Device, index: I64 | None = None) -> OpStateGrid:
         """A call at the boost clock, at the clock of ``device``; what links and
@@ -205,17 +209,39 @@ class Timer:
         Args:
             index: places in the call's times of what it asks; None = all of them.
         """
-        from silicast.composition.prices.kept_times import beside_analysis, rows_of
+        from silicast.composition.prices.kept_times import rows_of
 
         times = call.times
-        if call.batch is None or not isinstance(times, KernelTimes):
-            return call if index is None else structs.replace(call, times=rows_of(times, index))
-        slow = analysis_of(self._model(call.batch.family, device), call.batch, device)
-        before_s = analytic_s(times)
         if index is not None:
-            before_s, times = before_s[index], beside_analysis(times, index)
-        most = self._most(device)
-        return structs.replace(call, times=_slowed(times, slow, before_s, most))
+            times = rows_of(times, index)
+        if call.batch is None or not isinstance(times, KernelTimes):
+            return structs.replace(call, times=times)
+        return structs.replace(call, times=self._at_clock(call.batch, times, device))
+
+    def _at_clock(self, batch: OpBatch, times: KernelTimes, device: Device) -> KernelTimes:
+        """Times at the boost clock, at the clock of ``device``."""
+        model = self._model(batch.family, device)
+        slow = analysis_of(model, batch, device)
+        ratio = self._usual_s(model, batch, slow, device) / self._before_s(model, batch, times)
+        return _slowed(times, slow, ratio, self._most(device))
+
+    def _before_s(self, model: Implementation, batch: OpBatch, times: KernelTimes) -> F64:
+        """What the analytic model gives at the boost clock, under the device's libraries; (n,)."""
+        if times.analytic_s is not None:
+            return times.analytic_s
+        return self._usual_s(model, batch, times.analysis, self.machine.boosted_device)
+
+    def _usual_s(
+        self, model: Implementation, batch: OpBatch, analysis: Analysis, device: Device
+    ) -> F64:
+        """What kernels take by their analysis at the clock of ``device``, as
+        :meth:`.Implementation.usual_s`.
+        """
+        boosted = self.machine.boosted_device
+        shared, clock_hz = shared_of(model, batch.variant, boosted), top_hz(device)
+        at_boost = clock_hz == top_hz(boosted)
+        clocked = shared.device if at_boost else shared.device.at_clock(clock_hz)
+        return model.usual_s(shared, clocked, batch, analysis)
 
     def fuse(self, node_times: NodeTimes, tokens: I64) -> None:
         """Takes off the launches that fusion saves."""
@@ -415,8 +441,7 @@ class Timer:
         times = longer(times, self.machine.engine.taken_as.factor(device.architecture))
         if top_hz(device) == top_hz(boosted):
             return times
-        slow = analysis_of(implementation, batch, device)
-        return _slowed(times, slow, analytic_s(times), self._most(device))
+        return self._at_clock(batch, times, device)
 
     def _most(self, device: Device) -> float:
         """How many times as long work may take at a slower clock, that of ``device``."""
@@ -474,11 +499,6 @@ def _distinct(
     return dict(zip(names, values[:, first], strict=True)), position
 
 
-def analytic_s(times: KernelTimes) -> F64:
-    """What the analytic model alone gives, shape (n,)."""
-    return times.analysis.time_s if times.analytic_s is None else times.analytic_s
-
-
 def longer(times: KernelTimes, factor: float) -> KernelTimes:
     """``times`` of kernels of libraries that take ``factor`` times as long; a user's measurements
     hold what they take, so that rows have less of the factor the more a calibration weighs.
@@ -495,11 +515,11 @@ def longer(times: KernelTimes, factor: float) -> KernelTimes:
     return structs.replace(times, estimate_s=estimate_s, p05_s=p05_s, p95_s=p95_s)
 
 
-def _slowed(times: KernelTimes, slow: Analysis, before_s: F64, most: float | F64) -> KernelTimes:
-    """``times`` at the clock of ``slow``, which the analytic model alone made, as ``before_s`` at
-    theirs; never shorter, nor more than ``most`` times as long.
+def _slowed(times: KernelTimes, slow: Analysis, ratio: F64, most: float | F64) -> KernelTimes:
+    """``times`` at the clock of ``slow``, where the analytic model alone says ``ratio`` times as
+    long; never shorter, nor more than ``most`` times.
     """
-    ratio = np.minimum(np.maximum(slow.time_s / before_s, 1.0), most)
+    ratio = np.minimum(np.maximum(ratio, 1.0), most)
     estimate = np.maximum(times.estimate_s * ratio, slow.bound_s)
     return structs.replace(
         times,

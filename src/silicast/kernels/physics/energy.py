@@ -237,8 +237,9 @@ def most_above_static_w(device: Device) -> float:
 
 
 def model_log_sd(device: Device, waiting_share: float) -> float:
-    """Error of energies of whole runs; more where no kernel's power was measured, and where the
-    power of this very board while it waits was not.
+    """Error of energies of whole runs: what kernels of a board, library and family err by together,
+    as that of each by itself averages out over a run; more where no kernel's power was measured,
+    and where the power of this very board while it waits was not.
 
     Args:
         waiting_share: of the power, what the device draws while it waits.
@@ -247,9 +248,9 @@ def model_log_sd(device: Device, waiting_share: float) -> float:
         return device.structure.energy_log_sd
     physics = load_physics(PHYSICS)
     c = physics.constants(device.architecture)
-    log_sd = c["log_sd"]
+    log_sd = c["run_log_sd"]
     if not physics.is_measured(device.architecture):
-        log_sd = max(log_sd, c["unmeasured_log_sd"])
+        log_sd = max(log_sd, c["unmeasured_run_log_sd"])
     if f"static_w.{silicon(device).name}" in c:
         return log_sd
     return math.hypot(log_sd, min(waiting_share, 1.0) * _waiting_log_sd())
@@ -517,23 +518,22 @@ def of_operations(device: Device, family: str, variant: Variant) -> float:
 
     Rows of large products are at the board's limit, and what these would draw above it is in none;
     the law of the clock has it, from how far boards slow under them. So an operation takes what
-    makes large products draw by this law, cores and static power included, what they draw by that.
-    Where no power was measured, all energies of the cores are scaled to the limit already.
+    makes large products draw by this law, cores and static power included, what they draw by that,
+    and a board that its limit slows draws the limit.
 
     Args:
         device: at the clock that it was built for.
     """
+    if not applies_to(device):
+        return 1.0
     pipe, compute = _matrix(device, variant)
-    if pipe != "tensor" or not applies_to(device):
-        return 1.0
     energy = energies(device, family, variant)
-    if not energy.measured:
-        return 1.0
-    clocked = limited_board(device, variant.dtype, device.clocks.boost_hz)
-    busy = NOMINAL["tensor"]
+    clocked = limited_board(device, variant.dtype)
+    busy_w = NOMINAL["tensor"] * (clocked.matrix_w if pipe == "tensor" else clocked.fma_w)
     cores_only_w = energy.static_w + energy.activity * energy.core_w
-    operation_w = busy * energy.activity * energy.operation_j * device.peak_per_s(pipe, compute)
-    return max((clocked.idle_w + busy * clocked.matrix_w - cores_only_w) / operation_w, 1.0)
+    rate = NOMINAL["tensor"] * device.peak_per_s(pipe, compute)
+    operation_w = energy.activity * energy.operation_j * rate
+    return max((clocked.idle_w + busy_w - cores_only_w) / operation_w, 1.0)
 
 
 def activity_names(family: str, variant: Variant) -> tuple[str, str, str]:
