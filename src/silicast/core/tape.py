@@ -62,8 +62,10 @@ OPERATIONS = (
     "spread",
 )
 """Names of operations; their positions are the codes below. Conditions are 1.0 or 0.0."""
-BLOCK = 256
-"""Rows that each operation is run for before the next."""
+BLOCK = 128
+"""Rows that each operation is run for before the next: columns of candidates stay in a cache."""
+BLOCK_OF_TREES = 1024
+"""The same of tapes with trees, whose rows are sorted by region: fewer rows leave regions empty."""
 LARGEST = 2.0**62
 """Whole numbers below it are exact: of Python's larger ones a single row has no tape."""
 SUMS = 5
@@ -126,11 +128,12 @@ class TreeTables:
         self._queries = listed(np.concatenate(features), np.int32)
         self._bound = listed(np.concatenate(thresholds), np.uint8)
         self._leaf = listed(np.concatenate(leaves), np.int16)
-        self._bins = np.zeros(self._all * BLOCK, dtype=np.uint8)
-        self._numbers = np.zeros(BLOCK, dtype=np.uint8)
-        self._gathered = np.zeros(self._all * BLOCK, dtype=np.uint8)
+        block = BLOCK_OF_TREES
+        self._bins = np.zeros(self._all * block, dtype=np.uint8)
+        self._numbers = np.zeros(4 * block, dtype=np.uint8)
+        self._gathered = np.zeros(self._all * block, dtype=np.uint8)
         self._total, self._sums, self._region, self._rows, self._outside, self._measured = (
-            np.zeros(BLOCK + 1, dtype=np.int32) for _ in range(6)
+            np.zeros(block + 1, dtype=np.int32) for _ in range(6)
         )
 
     def run(
@@ -240,22 +243,44 @@ class TreeTables:
         if block == 1:
             total[0] = self._sum_of(part)
             return
-        queries, bounds, leaves, numbers = self._queries, self._bound, self._leaf, self._numbers
+        leaves, numbers = self._leaf, self._numbers
         trees, depth = self._shape[4 * part], self._shape[4 * part + 1]
         at, leaf_at = self._shape[4 * part + 2], self._shape[4 * part + 3]
+        width = 1 << depth
         for row in range(n):
             total[row] = 0
-        for _ in range(trees):
+        while trees >= 4:
+            self._place_leaves(bins, at, depth, block, n, 4)
+            b, c, e = leaf_at + width, leaf_at + 2 * width, leaf_at + 3 * width
             for row in range(n):
-                numbers[row] = 0
+                total[row] += (
+                    leaves[leaf_at + numbers[row]]
+                    + leaves[b + numbers[n + row]]
+                    + leaves[c + numbers[2 * n + row]]
+                    + leaves[e + numbers[3 * n + row]]
+                )
+            at, leaf_at, trees = at + 4 * depth, leaf_at + 4 * width, trees - 4
+        for _ in range(trees):
+            self._place_leaves(bins, at, depth, block, n, 1)
+            for row in range(n):
+                total[row] += leaves[leaf_at + numbers[row]]
+            at, leaf_at = at + depth, leaf_at + width
+
+    def _place_leaves(self, bins: Any, at: int, depth: int, block: int, n: int, trees: int) -> None:
+        """The leaf of each row in some trees, whose questions begin at ``at``."""
+        queries, bounds, numbers = self._queries, self._bound, self._numbers
+        for row in range(trees * n):
+            numbers[row] = 0
+        for tree in range(trees):
             for level in range(depth - 1, -1, -1):
                 source, bound = queries[at + level] * block, bounds[at + level]
                 for row in range(n):
-                    numbers[row] = numbers[row] + numbers[row] + (bins[source + row] >= bound)
-            for row in range(n):
-                total[row] += leaves[leaf_at + numbers[row]]
+                    numbers[tree * n + row] = (
+                        numbers[tree * n + row]
+                        + numbers[tree * n + row]
+                        + (bins[source + row] >= bound)
+                    )
             at += depth
-            leaf_at += 1 << depth
 
 
 @final
@@ -285,7 +310,7 @@ class Tape:
         columns: int,
         tables: Sequence[TreeTables],
     ) -> None:
-        self._count, self._block = len(steps), BLOCK
+        self._count, self._block = len(steps), BLOCK_OF_TREES if tables else BLOCK
         self._steps = np.array(steps, dtype=np.int32).reshape(-1)
         self._operands = np.array([*operands, 0], dtype=np.int32)
         self._constants = np.array([*constants, 0.0], dtype=np.float64)
@@ -296,7 +321,7 @@ class Tape:
         self._tables = list(tables)
         self._exceeds, self._largest = False, LARGEST
         self._real, self._whole = _columns(columns, 1, filled)
-        self._reals, self._wholes = _columns(columns, BLOCK, filled)
+        self._reals, self._wholes = _columns(columns, self._block, filled)
 
     @property
     def results(self) -> int:

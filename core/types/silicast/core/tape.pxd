@@ -48,14 +48,22 @@ cdef class TreeTables:
     cdef int _sum_of(self, Py_ssize_t part)
 
     @cython.locals(
-        queries="int[::1]", bounds="unsigned char[::1]", leaves="short[::1]",
-        numbers="unsigned char[::1]", trees=int, depth=int,
-        at=Py_ssize_t, leaf_at=Py_ssize_t, level=int, row=Py_ssize_t, _=int, source=Py_ssize_t,
-        bound="unsigned char"
+        leaves="short[::1]", numbers="unsigned char[::1]", trees=int, depth=int, at=Py_ssize_t,
+        leaf_at=Py_ssize_t, b=Py_ssize_t, c=Py_ssize_t, e=Py_ssize_t, width=Py_ssize_t,
+        row=Py_ssize_t, _=int
     )
     cdef void _sum(
         self, Py_ssize_t part, unsigned char[::1] bins, int[::1] total, Py_ssize_t block,
         Py_ssize_t n
+    )
+
+    @cython.locals(
+        queries="int[::1]", bounds="unsigned char[::1]", numbers="unsigned char[::1]",
+        level=int, row=Py_ssize_t, source=Py_ssize_t, bound="unsigned char", tree=Py_ssize_t
+    )
+    cdef void _place_leaves(
+        self, unsigned char[::1] bins, Py_ssize_t at, int depth, Py_ssize_t block, Py_ssize_t n,
+        Py_ssize_t trees
     )
 
 
