@@ -102,7 +102,7 @@ def log_fixed(x: F64) -> F64:
     >>> bool(abs(log_fixed(np.array([10.0]))[0] - 2.302585092994046) < 1e-13)
     True
     """
-    if x.size <= FEW:
+    if x.size <= FEW and isinstance(x, np.ndarray):
         return np.array([_log_of_one(value) for value in x.ravel().tolist()]).reshape(x.shape)
     mantissa, exponent = np.frexp(x)
     low = mantissa < 0.7071067811865476

@@ -60,6 +60,9 @@ OPERATIONS = (
     "const_gt",
     "const_ge",
     "spread",
+    "gather",
+    "mantissa",
+    "exponent",
 )
 """Names of operations; their positions are the codes below. Conditions are 1.0 or 0.0."""
 BLOCK = 128
@@ -524,6 +527,17 @@ class Tape:
                 for at in range(width):
                     for r in range(block):
                         i[t + at * block + r] = i[x + r]
+            elif code == 42:  # gather columns that operands list
+                for at in range(width):
+                    x = self._operands[self._steps[6 * step + 3] + at] * block
+                    for r in range(block):
+                        i[t + at * block + r] = i[x + r]
+            elif code == 43:  # mantissa of a positive normal number, as of frexp
+                for r in range(n):
+                    i[t + r] = (i[x + r] & 0xFFFFFFFFFFFFF) | 0x3FE0000000000000
+            elif code == 44:  # exponent, likewise
+                for r in range(n):
+                    d[t + r] = (i[x + r] >> 52) - 1022
             if block == 1 and (15 <= code <= 18 or code == 26):
                 for r in range(n):
                     reach = d[x + r]

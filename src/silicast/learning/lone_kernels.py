@@ -46,7 +46,9 @@ def time_of(op: Op, device: Device, evidence: Evidence) -> KernelTime | None:
         return None
     names = tuple([name for name, _ in op.dims])
     model = implementation_for(op.family, device.execution_model)
-    key = (model, op.family, op.variant, names, device, evidence.learned, evidence.ceilings)
+    held = model.held_sizes if model is not None else frozenset()
+    sizes = tuple([size for name, size in op.dims if name in held]) if held else ()
+    key = (model, op.family, op.variant, names, sizes, device, evidence.learned, evidence.ceilings)
     setting = _settings.get(key) or _settings.put(key, LoneSetting())
     return setting.time_of(op, device, evidence)
 
@@ -125,12 +127,12 @@ class LoneKernel:
         model, batch = implementation_for(op.family, device.execution_model), OpBatch.single(op)
         if model is None or batch.ragged or (limits(device) and beyond_own(device)):
             raise UntraceableError("no kernels, or none whose clock is found by their draw alone")
-        formula = partial(_numbers, model, device, evidence)
+        formula, sizes = partial(_numbers, model, device, evidence), model.held_sizes
         if not limits(device):
-            tape, shared = _tape(formula, batch, 0)
+            tape, shared = _tape(formula, batch, 0, sizes)
             return LoneKernel(model, device, op.variant.dtype, tape, None, shared)
-        tape, _ = _tape(partial(_at_clock, model, device, formula), batch, 0)
-        held, shared = _tape(formula, batch, 2)
+        tape, _ = _tape(partial(_at_clock, model, device, formula), batch, 0, sizes)
+        held, shared = _tape(formula, batch, 2, sizes)
         return LoneKernel(model, device, op.variant.dtype, tape, held, shared)
 
     def time_of(self, op: Op) -> KernelTime:
@@ -139,7 +141,8 @@ class LoneKernel:
         Raises:
             ArithmeticError: it has numbers that tapes do not hold; TypeError: lengths of sequences.
         """
-        sizes: Any = [size for _, size in op.dims]
+        held = self._model.held_sizes
+        sizes: Any = [size for name, size in op.dims if name not in held]
         numbers = self._at_clock.single(sizes)
         if self._held is not None:
             seconds, core_w, memory_w = numbers[-_SIZES_OF_CLOCK:]
@@ -312,8 +315,10 @@ def _largest(resource_s: Mapping[str, Any]) -> tuple[list[str], Any]:
     return names, at
 
 
-def _tape(formula: Callable[..., Any], batch: OpBatch, further: int) -> tuple[Tape, _Shared]:
+def _tape(
+    formula: Callable[..., Any], batch: OpBatch, further: int, held: frozenset[str]
+) -> tuple[Tape, _Shared]:
     """The tape of a formula's numbers, all of them floats, and what its ops share."""
-    graph, (numbers, shared) = taped.traced(formula, batch, further)
+    graph, (numbers, shared) = taped.traced(formula, batch, further, held)
     tape, _ = graph.tape([graph.symbol_of(value) for value in numbers])
     return tape, shared

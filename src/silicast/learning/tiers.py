@@ -139,23 +139,26 @@ def _by_tape(
         return None
     key = (model, batch.variant, device, evidence.learned, evidence.ceilings)
     formula = partial(shipped_times, model, device, evidence)
+    held = model.held_sizes
     if not limits(device):
-        unlimited: KernelTimes | None = taped.run(key, formula, batch)
+        unlimited: KernelTimes | None = taped.run(key, formula, batch, constants=held)
         return unlimited
     at_clock = partial(_at_clock, model, device, formula)
-    free: TimesAtClock | None = taped.run(key, at_clock, batch)
+    free: TimesAtClock | None = taped.run(key, at_clock, batch, constants=held)
     if free is None:
         return None
     times = free.times
     share, longer = model.held(FreeTimes(free.time_s, times.analysis), batch, device)
     if xp.all_of(share >= 1.0):
         return times
-    rows, held = batch, (share, longer)
+    rows, clocks = batch, (share, longer)
     if not batch.numbers:
         slowed = np.flatnonzero(share < 1.0)
-        rows, held = batch.rows(slowed), (share[slowed], longer[slowed])
-    again = taped.run(("held", *key), formula, rows, *held, requests=taped.REQUESTS)
-    slower: KernelTimes = formula(rows, *held) if again is None else again
+        rows, clocks = batch.rows(slowed), (share[slowed], longer[slowed])
+    again = taped.run(
+        ("held", *key), formula, rows, *clocks, constants=held, requests=taped.REQUESTS
+    )
+    slower: KernelTimes = formula(rows, *clocks) if again is None else again
     return slower if batch.numbers else _with_rows(times, slowed, slower)
 
 
