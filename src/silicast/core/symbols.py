@@ -45,9 +45,12 @@ class Symbol:
 
     def apply(self, name: str, *operands: Any) -> Symbol:
         """The result of an operation, number by number."""
-        shape = np.broadcast_shapes(*map(_shape_of, operands))
-        nodes = [self.graph.node_of(_spread(value, shape)) for value in operands]
-        return Symbol(self.graph, self.graph.apply(name, *nodes), shape)
+        shapes = {shape for value in operands if (shape := _shape_of(value))}
+        shape = next(iter(shapes)) if len(shapes) == 1 else np.broadcast_shapes(*shapes)
+        if len(shapes) > 1:
+            operands = tuple(_spread(value, shape) for value in operands)
+        node = self.graph.apply(name, *map(self.graph.node_of, operands))
+        return Symbol(self.graph, node, shape)
 
     def item(self, at: Any = None) -> Symbol:
         """The only number, or the number of candidate ``at``."""
@@ -198,7 +201,10 @@ class Symbol:
 
 
 def _shape_of(value: Any) -> tuple[int, ...]:
-    return value.shape if isinstance(value, Symbol) else np.shape(value)
+    if isinstance(value, (float, int)):
+        return ()
+    shape: tuple[int, ...] = value.shape
+    return shape
 
 
 def _at_least(value: Any, axes: int) -> Any:

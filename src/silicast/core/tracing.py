@@ -48,6 +48,7 @@ class FormulaGraph:
         self.inputs: list[Node] = []
         self.tables: list[TreeTables] = []
         self._known: dict[tuple[Any, ...], Node] = {}
+        self._floats: dict[str, Node] = {}
 
     def input(self, *, whole: bool) -> Symbol:
         """A further column that a tape takes."""
@@ -72,6 +73,8 @@ class FormulaGraph:
         """
         if isinstance(value, Symbol):
             return value.node
+        if value.__class__ is float:
+            return self._constant_of(value)
         array = np.asarray(value)
         if array.dtype.kind not in "iufb" or not 1 <= array.size <= _MOST:
             raise UntraceableError("no numbers of candidates")
@@ -87,6 +90,14 @@ class FormulaGraph:
         array = np.ravel(np.asarray(values, dtype=np.int64 if kind == WHOLE else np.float64))
         return self.add(kind, len(array), "const", array.tobytes())
 
+    def _constant_of(self, number: float) -> Node:
+        """:meth:`constant` of one float."""
+        bits = number.hex()
+        node = self._floats.get(bits)
+        if node is None:
+            node = self._floats[bits] = self.constant(number, FLOAT)
+        return node
+
     def values_of(self, node: Node) -> Any:
         """The numbers of a constant, shape (width,); None = the node is no constant."""
         name, *bits = self.nodes[node]
@@ -96,8 +107,9 @@ class FormulaGraph:
 
     def number_of(self, node: Node) -> Any:
         """The number of a constant that holds one; None = the node is no such constant."""
-        values = self.values_of(node)
-        return values.item() if values is not None and len(values) == 1 else None
+        if self.widths[node] > 1 or self.nodes[node][0] != "const":
+            return None
+        return self.values_of(node).item()
 
     def add(self, kind: str, width: int, *node: Any) -> Node:
         """The node of an operation; an equal one is used again."""

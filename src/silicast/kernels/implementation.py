@@ -334,7 +334,11 @@ class Implementation(ABC):
     @final
     def free(self, shared: VariantOnDevice, batch: OpBatch) -> FreeTimes:
         """What kernels take at the clock while no power limit binds."""
-        analysis = self._analysed(batch, shared.device)
+        return self.free_by(shared, batch, self._analysed(batch, shared.device))
+
+    @final
+    def free_by(self, shared: VariantOnDevice, batch: OpBatch, analysis: Analysis) -> FreeTimes:
+        """:meth:`free` of kernels whose analysis on the device is known."""
         return FreeTimes(self._held_s(shared, shared.device, batch, analysis), analysis)
 
     @final
