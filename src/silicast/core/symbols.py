@@ -288,7 +288,7 @@ _UFUNCS = {
     "floor_divide": "floordiv",
     "remainder": "mod",
 }
-_OF_TWO = {"frexp": ("mantissa", "exponent"), "divmod": ("floordiv", "mod")}
+_OF_TWO = {"divmod": ("floordiv", "mod")}
 """Functions with two results."""
 _BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "and", "or")
 _COMPARED = ("gt", "ge", "lt", "le", "eq", "ne")

@@ -24,7 +24,9 @@ Formula = Callable[[Any, Any, Any], Any]
 FORMULAS: dict[str, Formula] = {
     "arithmetic": lambda a, b, x: (a + b) * x - x / (b + 1.0) + (-x) * 3.0 - 2.0,
     "constants": lambda a, b, x: 5.0 - (x * 2.0) / 7.0 + 3.0 / (x + 1.0) - 4.0,
-    "largest": lambda a, b, x: xp.maximum(x, xp.minimum(a * 0.5, 40.0)) + xp.minimum(b, a),
+    "largest": lambda a, b, x: (
+        xp.maximum(x * 0.1, 4.0) + xp.maximum(x, xp.minimum(a * 0.5, 40.0)) + xp.minimum(b, a)
+    ),
     "conditions": lambda a, b, x: xp.where((x > 30.0) & (a >= b), x, xp.where(a == b, a, -x)),
     "other conditions": lambda a, b, x: xp.where((x > 3.0) | (x <= 1.0) | (a != b), 1.0 * a, x),
     "limits": lambda a, b, x: xp.where(

@@ -75,6 +75,7 @@ cdef class Tape:
     cdef list _tables
     cdef bint _exceeds
     cdef double _largest
+    cdef long long _fraction, _half
 
     @cython.locals(at=Py_ssize_t, whole="long long", largest=double)
     cpdef list single(self, values)
@@ -86,7 +87,8 @@ cdef class Tape:
     cpdef rows(self, long long[:, ::1] values, double[:, ::1] results, Py_ssize_t count)
 
     @cython.locals(
-        step=Py_ssize_t, code=int, width=Py_ssize_t, n=Py_ssize_t, t=Py_ssize_t, x=Py_ssize_t, y=Py_ssize_t, z=Py_ssize_t, k=double, r=Py_ssize_t,
-        reach=double, largest=double, best=int, at=Py_ssize_t, tables=TreeTables
+        steps="int[::1]", operands="int[::1]", constants="double[::1]", step=Py_ssize_t, code=int, width=Py_ssize_t, n=Py_ssize_t, t=Py_ssize_t, x=Py_ssize_t, y=Py_ssize_t, z=Py_ssize_t, k=double, r=Py_ssize_t,
+        reach=double, largest=double, fraction="long long", half="long long", best=int, u=double, v=double, w=double,
+        s=double, at=Py_ssize_t, tables=TreeTables
     )
     cdef void _run(self, double[::1] d, long long[::1] i, Py_ssize_t block)
