@@ -50,7 +50,7 @@ LOOPS = {
     }
 }
 """Loops over columns whose places are right by construction; a division by zero is an infinity."""
-OPTIMISED = "-O3"
+OPTIMISED = ("-O3", "-fno-math-errno")
 CLONED = """#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__)
 #define CLONED __attribute__((target_clones("avx2", "default")))
 #else
@@ -124,7 +124,7 @@ class Together(build_ext):
             level = os.environ.get("SILICAST_CORE_OPTIMIZE", PLAIN[0])
             for extension in self.extensions:
                 loops = extension.name.removeprefix("silicast_core.") in LOOPS
-                extension.extra_compile_args = [OPTIMISED if loops else level, *PLAIN[1:]]
+                extension.extra_compile_args = [*(OPTIMISED if loops else (level,)), *PLAIN[1:]]
         super().build_extensions()
         package = Path(self.build_lib) / "silicast_core"
         lines = (

@@ -32,6 +32,8 @@ def exp_fixed(x: F64) -> F64:
     """
     if isinstance(x, float):  # one row, see core.xp
         return _exp_of_one(x)
+    if not isinstance(x, np.ndarray):
+        return xp.of_symbols("exp", x)
     if x.shape == (1,):
         return np.array([_exp_of_one(float(x[0]))])
     r = np.minimum(np.maximum(x, -20.0), 20.0) * 0.00390625
@@ -102,6 +104,8 @@ def log_fixed(x: F64) -> F64:
     >>> bool(abs(log_fixed(np.array([10.0]))[0] - 2.302585092994046) < 1e-13)
     True
     """
+    if not isinstance(x, np.ndarray):
+        return xp.of_symbols("log", x)
     if x.size <= FEW:
         return np.array([_log_of_one(value) for value in x.ravel().tolist()]).reshape(x.shape)
     mantissa, exponent = np.frexp(x)

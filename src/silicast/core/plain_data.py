@@ -238,11 +238,12 @@ def check_tree(tree: object) -> None:
             if entries > MAX_ENTRIES:
                 _too_many(MAX_ENTRIES, "values", path)
         if isinstance(value, dict):
-            pairs = [(_child(path, key), item) for key, item in value.items()]
             for key in value:
-                _check_text(path, key)
+                if key.__class__ is not str or not _is_plain(key):
+                    _check_text(path, key)
+            pairs = [(_child(path, key), x) for key, x in value.items() if not _is_plain(x)]
         elif isinstance(value, (list, tuple)):
-            pairs = [(f"{path}[{i}]", item) for i, item in enumerate(value)]
+            pairs = [(f"{path}[{i}]", x) for i, x in enumerate(value) if not _is_plain(x)]
         else:
             _check_leaf(path, value)
             continue
@@ -363,6 +364,17 @@ def _check_leaf(path: str, value: object) -> None:
         raise SilicastError(
             f"expected text, a number, a list or a table, found {type_name(value)}", field=path
         )
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a value is short ASCII text, a number or null: nearly all are, and need no name."""
+    if type(value) is str:
+        return len(value) <= MAX_TEXT and value.isascii() and "\0" not in value
+    if type(value) is int:
+        return -MAX_INTEGER <= value <= MAX_INTEGER
+    if type(value) is float:
+        return math.isfinite(value)
+    return value is None or isinstance(value, bool)
 
 
 def _check_text(path: str, value: object) -> None:

@@ -60,12 +60,21 @@ OPERATIONS = (
     "const_gt",
     "const_ge",
     "spread",
+    "gather",
+    "exp",
+    "log",
 )
 """Names of operations; their positions are the codes below. Conditions are 1.0 or 0.0."""
-BLOCK = 256
-"""Rows that each operation is run for before the next."""
+BLOCK = 128
+"""Rows that each operation is run for before the next: columns of candidates stay in a cache."""
+BLOCK_OF_TREES = 1024
+"""The same of tapes with trees, whose rows are sorted by region: fewer rows leave regions empty."""
 LARGEST = 2.0**62
 """Whole numbers below it are exact: of Python's larger ones a single row has no tape."""
+FRACTION, HALF = 0xFFFFFFFFFFFFF, 0x3FE0000000000000
+"""Bits of a float behind its exponent, and those of 0.5."""
+MANY_COLUMNS, FEW_ROWS = 600, 64
+"""Tapes of more columns are run for so few rows at a time."""
 SUMS = 5
 """Results of an operation on trees: codes beyond the range, whether what sizes leave over was
 measured, and three sums of leaves."""
@@ -126,11 +135,12 @@ class TreeTables:
         self._queries = listed(np.concatenate(features), np.int32)
         self._bound = listed(np.concatenate(thresholds), np.uint8)
         self._leaf = listed(np.concatenate(leaves), np.int16)
-        self._bins = np.zeros(self._all * BLOCK, dtype=np.uint8)
-        self._numbers = np.zeros(BLOCK, dtype=np.uint8)
-        self._gathered = np.zeros(self._all * BLOCK, dtype=np.uint8)
+        block = BLOCK_OF_TREES
+        self._bins = np.zeros(self._all * block, dtype=np.uint8)
+        self._numbers = np.zeros(4 * block, dtype=np.uint8)
+        self._gathered = np.zeros(self._all * block, dtype=np.uint8)
         self._total, self._sums, self._region, self._rows, self._outside, self._measured = (
-            np.zeros(BLOCK + 1, dtype=np.int32) for _ in range(6)
+            np.zeros(block + 1, dtype=np.int32) for _ in range(6)
         )
 
     def run(
@@ -240,22 +250,44 @@ class TreeTables:
         if block == 1:
             total[0] = self._sum_of(part)
             return
-        queries, bounds, leaves, numbers = self._queries, self._bound, self._leaf, self._numbers
+        leaves, numbers = self._leaf, self._numbers
         trees, depth = self._shape[4 * part], self._shape[4 * part + 1]
         at, leaf_at = self._shape[4 * part + 2], self._shape[4 * part + 3]
+        width = 1 << depth
         for row in range(n):
             total[row] = 0
-        for _ in range(trees):
+        while trees >= 4:
+            self._place_leaves(bins, at, depth, block, n, 4)
+            b, c, e = leaf_at + width, leaf_at + 2 * width, leaf_at + 3 * width
             for row in range(n):
-                numbers[row] = 0
+                total[row] += (
+                    leaves[leaf_at + numbers[row]]
+                    + leaves[b + numbers[n + row]]
+                    + leaves[c + numbers[2 * n + row]]
+                    + leaves[e + numbers[3 * n + row]]
+                )
+            at, leaf_at, trees = at + 4 * depth, leaf_at + 4 * width, trees - 4
+        for _ in range(trees):
+            self._place_leaves(bins, at, depth, block, n, 1)
+            for row in range(n):
+                total[row] += leaves[leaf_at + numbers[row]]
+            at, leaf_at = at + depth, leaf_at + width
+
+    def _place_leaves(self, bins: Any, at: int, depth: int, block: int, n: int, trees: int) -> None:
+        """The leaf of each row in some trees, whose questions begin at ``at``."""
+        queries, bounds, numbers = self._queries, self._bound, self._numbers
+        for row in range(trees * n):
+            numbers[row] = 0
+        for tree in range(trees):
             for level in range(depth - 1, -1, -1):
                 source, bound = queries[at + level] * block, bounds[at + level]
                 for row in range(n):
-                    numbers[row] = numbers[row] + numbers[row] + (bins[source + row] >= bound)
-            for row in range(n):
-                total[row] += leaves[leaf_at + numbers[row]]
+                    numbers[tree * n + row] = (
+                        numbers[tree * n + row]
+                        + numbers[tree * n + row]
+                        + (bins[source + row] >= bound)
+                    )
             at += depth
-            leaf_at += 1 << depth
 
 
 @final
@@ -285,7 +317,9 @@ class Tape:
         columns: int,
         tables: Sequence[TreeTables],
     ) -> None:
-        self._count, self._block = len(steps), BLOCK
+        self._count, self._block = len(steps), BLOCK_OF_TREES if tables else BLOCK
+        if columns > MANY_COLUMNS:
+            self._block = FEW_ROWS
         self._steps = np.array(steps, dtype=np.int32).reshape(-1)
         self._operands = np.array([*operands, 0], dtype=np.int32)
         self._constants = np.array([*constants, 0.0], dtype=np.float64)
@@ -295,8 +329,9 @@ class Tape:
         self._input_count, self._output_count = len(inputs), len(outputs)
         self._tables = list(tables)
         self._exceeds, self._largest = False, LARGEST
+        self._fraction, self._half = FRACTION, HALF
         self._real, self._whole = _columns(columns, 1, filled)
-        self._reals, self._wholes = _columns(columns, BLOCK, filled)
+        self._reals, self._wholes = _columns(columns, self._block, filled)
 
     @property
     def results(self) -> int:
@@ -355,13 +390,14 @@ class Tape:
 
     def _run(self, d: Any, i: Any, block: int) -> None:  # noqa: C901, PLR0912, PLR0915 - one jump
         """All operations on a block of rows, whose columns are ``d``; ``i`` are their bits."""
-        largest = self._largest
+        largest, fraction, half = self._largest, self._fraction, self._half
+        steps, operands, constants = self._steps, self._operands, self._constants
         for step in range(self._count):
-            code, width = self._steps[6 * step], self._steps[6 * step + 1]
-            n, t = width * block, self._steps[6 * step + 2] * block
-            x, y = self._steps[6 * step + 3] * block, self._steps[6 * step + 4] * block
-            z = self._steps[6 * step + 5] * block
-            k = self._constants[self._steps[6 * step + 4]] if 30 <= code <= 40 else 0.0
+            at = 6 * step
+            code, width, n = steps[at], steps[at + 1], steps[at + 1] * block
+            t, x = steps[at + 2] * block, steps[at + 3] * block
+            y, z = steps[at + 4] * block, steps[at + 5] * block
+            k = constants[steps[at + 4]] if 30 <= code <= 40 else 0.0
             if code == 0:  # add
                 for r in range(n):
                     d[t + r] = d[x + r] + d[y + r]
@@ -452,7 +488,7 @@ class Tape:
             elif code == 27:  # argmin of candidates
                 for r in range(block):
                     best = 0
-                    for at in range(1, self._steps[6 * step + 4]):
+                    for at in range(1, steps[6 * step + 4]):
                         if d[x + at * block + r] < d[x + best * block + r]:
                             best = at
                     i[t + r] = best
@@ -460,8 +496,8 @@ class Tape:
                 for r in range(block):
                     i[t + r] = i[x + i[y + r] * block + r]
             elif code == 29:  # trees of table y
-                tables = self._tables[self._steps[6 * step + 4]]
-                tables.run(d, i, self._operands, self._steps[6 * step + 3], t, block)
+                tables = self._tables[steps[6 * step + 4]]
+                tables.run(d, i, operands, steps[6 * step + 3], t, block)
             elif code == 30:  # add_const
                 for r in range(n):
                     d[t + r] = d[x + r] + k
@@ -499,6 +535,38 @@ class Tape:
                 for at in range(width):
                     for r in range(block):
                         i[t + at * block + r] = i[x + r]
+            elif code == 42:  # gather columns that operands list
+                for at in range(width):
+                    x = operands[steps[6 * step + 3] + at] * block
+                    for r in range(block):
+                        i[t + at * block + r] = i[x + r]
+            elif code == 43:  # exp, as numerics.exp_fixed
+                for r in range(n):
+                    u = d[x + r] if d[x + r] >= -20.0 else -20.0
+                    u = (u if u <= 20.0 else 20.0) * 0.00390625
+                    v = (((1.0 / 5040.0 * u + 1.0 / 720.0) * u + 1.0 / 120.0) * u + 1.0 / 24.0) * u
+                    v = (((v + 1.0 / 6.0) * u + 0.5) * u + 1.0) * u + 1.0
+                    v = v * v
+                    v = v * v
+                    v = v * v
+                    v = v * v
+                    v = v * v
+                    v = v * v
+                    v = v * v
+                    d[t + r] = v * v
+            elif code == 44:  # log of a positive normal number, as numerics.log_fixed
+                for r in range(n):
+                    u = (i[x + r] >> 52) - 1022
+                    i[t + r] = (i[x + r] & fraction) | half
+                    v = d[t + r]
+                    u = u - 1.0 if v < 0.7071067811865476 else u
+                    v = v * 2.0 if v < 0.7071067811865476 else v
+                    v = (v - 1.0) / (v + 1.0)
+                    s = v * v
+                    w = ((1.0 / 17.0 * s + 1.0 / 15.0) * s + 1.0 / 13.0) * s + 1.0 / 11.0
+                    w = ((w * s + 1.0 / 9.0) * s + 1.0 / 7.0) * s + 1.0 / 5.0
+                    w = (w * s + 1.0 / 3.0) * s + 1.0
+                    d[t + r] = u * 0.6931471805599453 + 2.0 * v * w
             if block == 1 and (15 <= code <= 18 or code == 26):
                 for r in range(n):
                     reach = d[x + r]

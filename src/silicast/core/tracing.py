@@ -14,11 +14,13 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
 
+from silicast.core.symbols import Symbol
 from silicast.core.tape import OPERATIONS, SUMS, Tape, TreeTables
 from silicast.core.xp import UntraceableError
 
@@ -30,8 +32,6 @@ _TRUTHS = frozenset(("gt", "ge", "eq"))
 _VIEWS = frozenset(("part", "of_trees"))
 """Nodes that are a part of another's columns."""
 _WITHOUT_STEP = _VIEWS | {"input", "const"}
-_STEPS = 32
-"""Positions, at most, at which the entries of a table that is looked up change."""
 _MOST = 4096
 """Numbers that a constant may hold at most."""
 
@@ -48,6 +48,7 @@ class FormulaGraph:
         self.inputs: list[Node] = []
         self.tables: list[TreeTables] = []
         self._known: dict[tuple[Any, ...], Node] = {}
+        self._floats: dict[str, Node] = {}
 
     def input(self, *, whole: bool) -> Symbol:
         """A further column that a tape takes."""
@@ -68,15 +69,15 @@ class FormulaGraph:
         """The node of a symbol, or a constant of numbers.
 
         Raises:
-            UntraceableError: no numbers, or more than one axis of them.
+            UntraceableError: no numbers, or too many.
         """
         if isinstance(value, Symbol):
             return value.node
+        if value.__class__ is float:
+            return self._constant_of(value)
         array = np.asarray(value)
         if array.dtype.kind not in "iufb" or not 1 <= array.size <= _MOST:
             raise UntraceableError("no numbers of candidates")
-        if array.size != max(array.shape, default=1):
-            raise UntraceableError("a table")
         kind = WHOLE if array.dtype.kind in "iu" else TRUTH if array.dtype.kind == "b" else FLOAT
         return self.constant(array, kind)
 
@@ -89,6 +90,14 @@ class FormulaGraph:
         array = np.ravel(np.asarray(values, dtype=np.int64 if kind == WHOLE else np.float64))
         return self.add(kind, len(array), "const", array.tobytes())
 
+    def _constant_of(self, number: float) -> Node:
+        """:meth:`constant` of one float."""
+        bits = number.hex()
+        node = self._floats.get(bits)
+        if node is None:
+            node = self._floats[bits] = self.constant(number, FLOAT)
+        return node
+
     def values_of(self, node: Node) -> Any:
         """The numbers of a constant, shape (width,); None = the node is no constant."""
         name, *bits = self.nodes[node]
@@ -98,8 +107,9 @@ class FormulaGraph:
 
     def number_of(self, node: Node) -> Any:
         """The number of a constant that holds one; None = the node is no such constant."""
-        values = self.values_of(node)
-        return values.item() if values is not None and len(values) == 1 else None
+        if self.widths[node] > 1 or self.nodes[node][0] != "const":
+            return None
+        return self.values_of(node).item()
 
     def add(self, kind: str, width: int, *node: Any) -> Node:
         """The node of an operation; an equal one is used again."""
@@ -140,9 +150,11 @@ class FormulaGraph:
             return self.apply({"lt": "gt", "le": "ge"}[name], nodes[1], nodes[0])
         if name == "ne":
             return self._opposite(self.apply("eq", *nodes))
-        if name == "mod":
+        if name == "mod" and {self.kinds[node] for node in nodes} == {WHOLE}:
             whole = self.apply("mul", self.apply("floordiv", *nodes), nodes[1])
             return self.apply("sub", nodes[0], whole)
+        if name == "mod":
+            return self._left_over(*map(self.as_float, nodes))
         if name == "where":
             return self._where(*nodes)
         kinds = [self.kinds[node] for node in nodes]
@@ -177,6 +189,29 @@ class FormulaGraph:
         if f"int_{name}" not in CODES:
             raise UntraceableError(f"no operation {name} of whole numbers")
         return self._put(TRUTH if name in _TRUTHS else WHOLE, f"int_{name}", *nodes)
+
+    def _left_over(self, value: Node, divisor: Node) -> Node:
+        """What a float leaves over of a power of two: exact, as Python's ``%``."""
+        base = self.number_of(divisor)
+        if base is None or not (base > 0.0 and math.frexp(base)[0] == 0.5):
+            raise UntraceableError("what is left over of no power of two")
+        parts = self.apply("floor", self.apply("div", value, divisor))
+        return self.apply("sub", value, self.apply("mul", parts, divisor))
+
+    def gathered(self, places: Sequence[tuple[Node, int]]) -> Node:
+        """The node of numbers of other nodes: which node, and which of its numbers."""
+        kinds = {self.kinds[node] for node, _ in places}
+        if len(kinds) > 1:
+            places = [(self.as_float(node), at) for node, at in places]
+            kinds = {FLOAT}
+        (kind,), (node, first), width = kinds, places[0], len(places)
+        if all(self.nodes[node][0] == "const" for node, _ in places):
+            return self.constant([self.values_of(node)[at] for node, at in places], kind)
+        if [*places] == [(node, first + at) for at in range(width)]:
+            if width == self.widths[node]:
+                return node
+            return self.add(kind, width, "part", node, first)
+        return self.add(kind, width, "gather", *(x for place in places for x in place))
 
     def spread(self, node: Node, width: int) -> Node:
         """A number of each row as that of all candidates."""
@@ -280,6 +315,8 @@ class _TapeWriter:
             return ()
         if name in _VIEWS:
             return (operands[0],)
+        if name == "gather":
+            return tuple(dict.fromkeys(operands[::2]))
         if name == "trees":
             return tuple(operands[1:])
         return (operands[0],) if _has_constant(name) else tuple(operands)
@@ -343,6 +380,10 @@ class _TapeWriter:
             first = len(self._operands)
             self._operands.extend([self._placed(value) for value in features])
             used = [first, table]
+        elif name == "gather":
+            used = [len(self._operands)]
+            sources = zip(operands[::2], operands[1::2], strict=True)
+            self._operands.extend([self._placed(source) + at for source, at in sources])
         elif _has_constant(name):
             value = graph.number_of(operands[1])
             used = [
@@ -378,209 +419,3 @@ def _with_constant(name: str, first: Any, second: Any) -> tuple[str, int, float]
     if name in ("gt", "ge"):
         return (f"const_{name}", 1, value) if turned else (f"{name}_const", 0, value)
     return None
-
-
-@final
-class Symbol:
-    """A number that a graph computes, or a column of numbers of candidates."""
-
-    __array_priority__ = 1e9
-    __slots__ = ("_column", "graph", "node")
-
-    def __init__(self, graph: FormulaGraph, node: Node, *, column: bool = False) -> None:
-        self.graph, self.node = graph, node
-        self._column = column or graph.widths[node] > 1
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """As of an array of candidates, shape (candidates, 1); of a number ()."""
-        return (self.size, 1) if self._column else ()
-
-    @property
-    def size(self) -> int:
-        """The number of candidates."""
-        return self.graph.widths[self.node]
-
-    def apply(self, name: str, *operands: Any) -> Symbol:
-        """The result of an operation, candidate by candidate."""
-        node = self.graph.apply(name, *map(self.graph.node_of, operands))
-        column = any(
-            len(value.shape if isinstance(value, Symbol) else np.shape(value)) > 1
-            for value in operands
-        )
-        return Symbol(self.graph, node, column=column)
-
-    def item(self, at: Any = None) -> Symbol:
-        """The only number, or the number of candidate ``at``."""
-        if at is not None:
-            return self.picked(self, at)
-        if self.size != 1:
-            raise UntraceableError("one number of several candidates")
-        return Symbol(self.graph, self.node)
-
-    def picked(self, column: Any, at: Any) -> Symbol:
-        """The number of candidate ``at`` in a column of them."""
-        graph = self.graph
-        node = graph.node_of(column)
-        if graph.widths[node] == 1:
-            return Symbol(graph, node)
-        position = graph.as_whole(graph.node_of(at))
-        return Symbol(graph, graph.add(graph.kinds[node], 1, "pick", node, position))
-
-    def looked_up(self, table: Any) -> Symbol:
-        """The entry of ``table`` at this position; its entries may change at few positions."""
-        changes = np.flatnonzero(np.diff(table)).tolist()
-        if len(changes) > _STEPS:
-            raise UntraceableError("a table of many steps")
-        outcome = Symbol(self.graph, self.graph.node_of(table[0]))
-        for position in changes:
-            outcome = self.apply(
-                "where", self.apply("gt", self, position), table[position + 1], outcome
-            )
-        return outcome
-
-    def _reduced(self, name: str) -> Symbol:
-        parts = list(self)
-        outcome = parts[0]
-        for value in parts[1:]:
-            outcome = self.apply(name, outcome, value)
-        return outcome
-
-    def min(self, axis: Any = None) -> Symbol:  # noqa: ARG002 - as of an array
-        """The least of the candidates."""
-        return self._reduced("min")
-
-    def max(self, axis: Any = None) -> Symbol:  # noqa: ARG002
-        """The largest of them."""
-        return self._reduced("max")
-
-    def argmin(self, axis: Any = None) -> Symbol:  # noqa: ARG002
-        """Which of the candidates is the least, the first of equal ones."""
-        graph = self.graph
-        return Symbol(graph, graph.add(WHOLE, 1, "argmin", graph.as_float(self.node)))
-
-    def any(self) -> bool:
-        """Yes: the way for all rows gives the bits of every other."""
-        return True
-
-    def tolist(self) -> list[Symbol]:
-        """One symbol for each candidate."""
-        return list(self)
-
-    def __len__(self) -> int:
-        return self.size
-
-    def __iter__(self) -> Iterator[Symbol]:
-        return (self[at] for at in range(self.size))
-
-    def __getitem__(self, at: Any) -> Symbol:
-        if isinstance(at, int):
-            graph = self.graph
-            if self.size == 1:
-                return Symbol(graph, self.node)
-            at = range(self.size)[at]
-            return Symbol(graph, graph.add(graph.kinds[self.node], 1, "part", self.node, at))
-        if at == (slice(None), 0):
-            return self
-        raise UntraceableError("a part of a column")
-
-    def astype(self, kind: Any) -> Symbol:
-        """As floats, or as whole numbers."""
-        graph = self.graph
-        change = graph.as_whole if np.dtype(kind).kind == "i" else graph.as_float
-        return Symbol(graph, change(self.node), column=self._column)
-
-    def __array__(self, *_: Any, **__: Any) -> Any:
-        raise UntraceableError("an array of symbols")
-
-    def __bool__(self) -> bool:
-        raise UntraceableError("a decision")
-
-    def __float__(self) -> float:
-        raise UntraceableError("a number")
-
-    __int__ = __index__ = __round__ = __ceil__ = __floor__ = __float__
-    __hash__ = None  # type: ignore[assignment]
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *operands: Any, out: Any = None) -> Symbol:
-        if method != "__call__" or ufunc.__name__ not in _UFUNCS:
-            raise UntraceableError(f"{ufunc.__name__} {method}")
-        outcome = self.apply(_UFUNCS[ufunc.__name__], *operands)
-        if out is None:
-            return outcome
-        (changed,) = out
-        if not isinstance(changed, Symbol) or changed.size != outcome.size:
-            raise UntraceableError("an array is changed")
-        changed.node = outcome.node
-        return changed
-
-    def __array_function__(self, function: Any, types: Any, operands: Any, named: Any) -> Any:
-        if function is np.where:
-            return self.apply("where", *operands)
-        if function is np.full_like:
-            graph = self.graph
-            return Symbol(graph, graph.spread(graph.node_of(operands[1]), self.size))
-        raise UntraceableError(function.__name__)
-
-
-_UFUNCS = {
-    "add": "add",
-    "subtract": "sub",
-    "multiply": "mul",
-    "divide": "div",
-    "true_divide": "div",
-    "maximum": "max",
-    "minimum": "min",
-    "ceil": "ceil",
-    "floor": "floor",
-    "rint": "rint",
-    "sqrt": "sqrt",
-    "greater": "gt",
-    "greater_equal": "ge",
-    "less": "lt",
-    "less_equal": "le",
-    "equal": "eq",
-    "not_equal": "ne",
-    "negative": "neg",
-    "bitwise_and": "and",
-    "bitwise_or": "or",
-    "logical_and": "and",
-    "logical_or": "or",
-    "logical_not": "not",
-    "invert": "not",
-    "floor_divide": "floordiv",
-    "remainder": "mod",
-}
-_BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "and", "or")
-_COMPARED = ("gt", "ge", "lt", "le", "eq", "ne")
-_NAMES = {"truediv": "div"}
-
-
-def _install() -> None:
-    def forward(name: str) -> Callable[..., Symbol]:
-        return lambda self, other: self.apply(name, self, other)
-
-    def backward(name: str) -> Callable[..., Symbol]:
-        return lambda self, other: self.apply(name, other, self)
-
-    def inplace(name: str) -> Callable[..., Symbol]:
-        def change(self: Symbol, other: Any) -> Symbol:
-            if not self._column:
-                return self.apply(name, self, other)
-            self.node = self.apply(name, self, other).node
-            return self
-
-        return change
-
-    for method in (*_BINARY, *_COMPARED):
-        name = _NAMES.get(method, method)
-        setattr(Symbol, f"__{method}__", forward(name))
-        if method in _BINARY:
-            setattr(Symbol, f"__r{method}__", backward(name))
-            setattr(Symbol, f"__i{method}__", inplace(name))
-    setattr(Symbol, "__neg__", lambda self: self.apply("neg", self))  # noqa: B010
-    setattr(Symbol, "__invert__", lambda self: self.apply("not", self))  # noqa: B010
-    setattr(Symbol, "__abs__", lambda self: self.apply("max", self, -self))  # noqa: B010
-
-
-_install()

@@ -143,7 +143,10 @@ def logical_not(x: Any) -> NDArray[Any]:
 
 def stack(*values: Any) -> NDArray[Any]:
     """Values as the rows of an array, shape (values, n); of numbers (values, 1)."""
-    return np.stack(values) if values[0].__class__ is ndarray else np.array([[v] for v in values])
+    if values[0].__class__ is ndarray:
+        return np.stack(values)
+    symbol = next((x for x in values if hasattr(x, "graph")), None)
+    return np.array([[v] for v in values]) if symbol is None else symbol.stacked(*values)
 
 
 def like(x: Any, values: Any) -> Any:

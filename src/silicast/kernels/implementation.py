@@ -236,6 +236,7 @@ class Implementation(ABC):
         leaves_node: it sends to other nodes, over the network of a cluster that is stated.
         runs_above_boost: at :func:`~.physics.power.top_hz` while no limit binds.
         unmarked_flags: flags that corrections need not have seen: the analysis says it all.
+        held_sizes: dimensions that a tape is made for (:mod:`.taped`): tables are drawn by them.
         in_parts: :meth:`analyse` serves every execution model, since it is made of other families.
     """
 
@@ -252,6 +253,7 @@ class Implementation(ABC):
     runs_above_boost: ClassVar[bool] = False
     unmarked_flags: ClassVar[frozenset[str]] = frozenset()
     implied_flags: ClassVar[frozenset[str]] = frozenset()
+    held_sizes: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod
     def analyse(self, batch: OpBatch, device: Device) -> Analysis:
@@ -332,7 +334,11 @@ class Implementation(ABC):
     @final
     def free(self, shared: VariantOnDevice, batch: OpBatch) -> FreeTimes:
         """What kernels take at the clock while no power limit binds."""
-        analysis = self._analysed(batch, shared.device)
+        return self.free_by(shared, batch, self._analysed(batch, shared.device))
+
+    @final
+    def free_by(self, shared: VariantOnDevice, batch: OpBatch, analysis: Analysis) -> FreeTimes:
+        """:meth:`free` of kernels whose analysis on the device is known."""
         return FreeTimes(self.usual_s(shared, shared.device, batch, analysis), analysis)
 
     @final
@@ -365,13 +371,13 @@ class Implementation(ABC):
 
         def at(rows: OpBatch, slow: Device) -> F64:
             formula, key = partial(self._slow_s, shared, slow), (self, rows.variant, slow, device)
-            slow_s: F64 | None = taped.run(key, formula, rows)
+            slow_s: F64 | None = taped.run(key, formula, rows, constants=self.held_sizes)
             return formula(rows) if slow_s is None else slow_s
 
         def at_step(position: int) -> F64:
             slow = slower(shared.device, clock_hz, position)
             formula = partial(self._slow_s, shared, slow)
-            slow_s: F64 = taped.run_step(steps, position, formula, batch)
+            slow_s: F64 = taped.run_step(steps, position, formula, batch, self.held_sizes)
             return slow_s
 
         numbers = None if steps is None else at_step

@@ -88,12 +88,12 @@ def joined(blocks: Sequence[Any]) -> Any:
     first = blocks[0]
     if isinstance(first, np.ndarray):
         return np.concatenate(blocks)
-    if callable(first):
-        return lambda: [label for block in blocks for label in block()]
     if isinstance(first, Mapping):
         return Lazy(lambda: {name: joined([block[name] for block in blocks]) for name in first})
     if names := field_names(first):
         return type(first)(**{n: joined([getattr(block, n) for block in blocks]) for n in names})
+    if callable(first):
+        return lambda: [label for block in blocks for label in block()]
     return first
 
 

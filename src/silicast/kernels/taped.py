@@ -18,7 +18,7 @@ import numpy as np
 from silicast.core import compiled_core
 from silicast.core.remembered import RecentlyUsed
 from silicast.core.xp import UntraceableError
-from silicast.kernels.in_blocks import Lazy, field_names
+from silicast.kernels.in_blocks import Lazy, field_names, joined, on_arrays
 from silicast.workload.graphs.op import OpBatch
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def run(
     formula: Callable[..., Any],
     batch: OpBatch,
     *further: Any,
+    constants: frozenset[str] = frozenset(),
     requests: int = 0,
 ) -> Any:
     """What a formula says of a batch, by its tape; None = it has none, and has to be asked itself.
@@ -57,17 +58,62 @@ def run(
         key: everything that the formula depends on but the sizes in the batch.
         formula: takes a batch, and ``further``; returns a record of numbers, or of arrays.
         further: numbers, or arrays of shape (n,), beside the sizes.
+        constants: sizes that a tape holds for; rows that differ in them are answered by several.
         requests: how often it was asked for before, at least.
     """
     if batch.ragged or not compiled_core.runs() or not _whole(batch):
         return None
-    key = (*key, *batch.dims)
-    setting = _settings.get(key) or _settings.put(key, TapedSetting(requests))
-    return setting.run(formula, batch, further)
+    if constants and not batch.numbers:
+        return _run_alike(key, formula, batch, further, constants, requests)
+    return _setting(key, batch, constants, requests).run(formula, batch, further, constants)
+
+
+def _setting(
+    key: tuple[Hashable, ...], batch: OpBatch, constants: frozenset[str], requests: int
+) -> TapedSetting:
+    """Of numbers, or of rows that are alike in what tapes hold for."""
+    held = [int(np.ravel(size)[0]) for name, size in batch.dims.items() if name in constants]
+    key = (*key, *batch.dims, *held)
+    return _settings.get(key) or _settings.put(key, TapedSetting(requests))
+
+
+def _run_alike(
+    key: tuple[Hashable, ...],
+    formula: Callable[..., Any],
+    batch: OpBatch,
+    further: tuple[Any, ...],
+    constants: frozenset[str],
+    requests: int,
+) -> Any:
+    """:func:`run` of rows, those together that are alike in what tapes hold for; None = some have
+    no tape.
+    """
+    held = [size for name, size in batch.dims.items() if name in constants]
+    if not held:
+        return _setting(key, batch, constants, requests).run(formula, batch, further, constants)
+    _, group = np.unique(np.stack(held), axis=1, return_inverse=True)
+    parts, answers = [], []
+    for number in range(int(group.max(initial=-1)) + 1):
+        rows = np.flatnonzero(group == number)
+        alike, beside = batch.rows(rows), tuple(column[rows] for column in further)
+        setting = _setting(key, alike, constants, requests)
+        answer = setting.run(formula, alike, beside, constants)
+        if answer is None:
+            return None
+        parts.append(rows)
+        answers.append(answer)
+    if len(answers) == 1:
+        return answers[0]
+    index = np.argsort(np.concatenate(parts))
+    return on_arrays(joined(answers), lambda array: array[index])
 
 
 def run_step(
-    steps: Steps | None, position: int, formula: Callable[..., Any], batch: OpBatch
+    steps: Steps | None,
+    position: int,
+    formula: Callable[..., Any],
+    batch: OpBatch,
+    constants: frozenset[str],
 ) -> Any:
     """What a formula says of a batch of numbers, by the tape of a step of the clock or by itself.
 
@@ -76,7 +122,7 @@ def run_step(
     """
     assert steps is not None
     setting = steps.get(position) or steps.setdefault(position, TapedSetting(REQUESTS // 2))
-    answer = setting.run(formula, batch, ())
+    answer = setting.run(formula, batch, (), constants)
     return formula(batch) if answer is None else answer
 
 
@@ -87,11 +133,14 @@ def _whole(batch: OpBatch) -> bool:
     return all(size.dtype.kind == "i" for size in batch.dims.values())
 
 
-def traced(formula: Callable[..., Any], batch: OpBatch, further: int) -> tuple[FormulaGraph, Any]:
+def traced(
+    formula: Callable[..., Any], batch: OpBatch, further: int, constants: frozenset[str]
+) -> tuple[FormulaGraph, Any]:
     """What a formula says of symbols that stand for the sizes of a batch, and their graph.
 
     Args:
         further: how many numbers it takes beside.
+        constants: sizes that are not symbols, but those of the batch's first row.
 
     Raises:
         UntraceableError: what it does depends on sizes.
@@ -99,7 +148,10 @@ def traced(formula: Callable[..., Any], batch: OpBatch, further: int) -> tuple[F
     from silicast.core.tracing import FormulaGraph
 
     graph = FormulaGraph()
-    sizes: Any = {name: graph.input(whole=True) for name in batch.dims}
+    sizes: Any = {
+        name: int(np.ravel(size)[0]) if name in constants else graph.input(whole=True)
+        for name, size in batch.dims.items()
+    }
     more = [graph.input(whole=False) for _ in range(further)]
     return graph, formula(OpBatch(batch.family, batch.variant, sizes, numbers=True), *more)
 
@@ -114,7 +166,13 @@ class TapedSetting:
         self._requests = requests
         self._record: TapedRecord | None = None
 
-    def run(self, formula: Callable[..., Any], batch: OpBatch, further: tuple[Any, ...]) -> Any:
+    def run(
+        self,
+        formula: Callable[..., Any],
+        batch: OpBatch,
+        further: tuple[Any, ...],
+        constants: frozenset[str],
+    ) -> Any:
         """What the formula says of a batch by its tape, None before there is one."""
         if self._record is None:
             if self._requests < 0:
@@ -123,7 +181,7 @@ class TapedSetting:
             if self._requests < REQUESTS:
                 return None
             try:
-                self._record = TapedRecord.traced(formula, batch, len(further))
+                self._record = TapedRecord.traced(formula, batch, len(further), constants)
             except (UntraceableError, ArithmeticError):
                 self._requests = -1
                 return None
@@ -144,28 +202,36 @@ class TapedRecord:
     """A tape, and how its results make the record that the formula returns.
 
     Args:
+        names: of the sizes that it takes.
         build: makes it of the results of one row, of the number of rows (None = numbers), and of
             what answers fields on demand.
     """
 
     def __init__(
-        self, tape: Tape, kinds: Sequence[str], build: Callable[[Any, int | None, Any], Any]
+        self,
+        tape: Tape,
+        names: Sequence[str],
+        kinds: Sequence[str],
+        build: Callable[[Any, int | None, Any], Any],
     ) -> None:
-        self._tape, self._build = tape, build
+        self._tape, self._names, self._build = tape, names, build
         self._whole = [at for at, kind in enumerate(kinds) if kind == "whole"]
 
     @staticmethod
-    def traced(formula: Callable[..., Any], batch: OpBatch, further: int) -> TapedRecord:
+    def traced(
+        formula: Callable[..., Any], batch: OpBatch, further: int, constants: frozenset[str]
+    ) -> TapedRecord:
         """Of a formula for batches with such sizes.
 
         Raises:
             UntraceableError: what it does depends on sizes.
         """
         outputs: list[Any] = []
-        graph, record = traced(formula, batch, further)
+        graph, record = traced(formula, batch, further, constants)
         build = _builder(record, outputs)
         tape, kinds = graph.tape(outputs)
-        return TapedRecord(tape, kinds, build)
+        names = [name for name in batch.dims if name not in constants]
+        return TapedRecord(tape, names, kinds, build)
 
     def evaluate(
         self, formula: Callable[..., Any], batch: OpBatch, further: tuple[Any, ...]
@@ -179,20 +245,20 @@ class TapedRecord:
             return value
 
         if batch.numbers:
-            sizes: Any = batch.dims.values()
+            sizes: Any = [batch.dims[name] for name in self._names]
             results = self._tape.single([*sizes, *further])
             for at in self._whole:
                 results[at] = np.float64(results[at]).view(np.int64).item()
             return self._build(results, None, evaluated)
-        count = len(batch)
-        values = np.empty((len(batch.dims) + len(further), count), dtype=np.int64)
-        for at, column in enumerate(batch.dims.values()):
-            values[at] = column
+        count, taken = len(batch), len(self._names)
+        values = np.empty((taken + len(further), count), dtype=np.int64)
+        for at, name in enumerate(self._names):
+            values[at] = batch.dims[name]
         for at, column in enumerate(further):
-            values.view(np.float64)[len(batch.dims) + at] = column
+            values.view(np.float64)[taken + at] = column
         table = np.empty((self._tape.results, count))
         if count <= FEW:
-            kinds = [np.int64] * len(batch.dims) + [np.float64] * len(further)
+            kinds = [np.int64] * taken + [np.float64] * len(further)
             lists = [row.view(kind).tolist() for row, kind in zip(values, kinds, strict=True)]
             for at, row in enumerate(zip(*lists, strict=True)):
                 table[:, at] = self._tape.single(row)

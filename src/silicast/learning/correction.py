@@ -287,7 +287,7 @@ class Correction:
         if kernels.batch.symbols:
             values: Any = self.columns.values(kernels)
             graph = next(x.graph for x in values if hasattr(x, "graph"))
-            sums = graph.trees(self.tables, values)
+            sums = graph.trees(self.tables if ceiling is None else self.tables_with_ceiling, values)
             beyond, whole, *logs = sums[:2] + [x * LEAF_SCALE for x in sums[2:]]
             weight = xp.maximum(1.0 - beyond * _PER_STEP, 0.0)
             return weight, whole, logs[0], logs[1], logs[2] if ceiling else None
@@ -304,7 +304,16 @@ class Correction:
 
     @cached_property
     def tables(self) -> TreeTables:
+        """What a tape reads of it where no ceilings are asked."""
+        return self._tables(no_trees(self.sums.parts[0].bins))
+
+    @cached_property
+    def tables_with_ceiling(self) -> TreeTables:
         """What a tape reads of it."""
+        assert self.ceiling is not None
+        return self._tables(self.ceiling)
+
+    def _tables(self, ceiling: Trees) -> TreeTables:
         from silicast.core.tape import TreeTables
 
         who = np.zeros(len(self.marks), dtype=np.uint8)
@@ -312,7 +321,6 @@ class Correction:
         whole = np.zeros(len(self.columns.rows), dtype=np.int64)
         whole[self.whole] = 1
         common, spread, regional = self.sums.parts
-        parts = [common, spread, no_trees(common.bins) if self.ceiling is None else self.ceiling]
         return TreeTables(
             self.columns.rows,
             self.ranges,
@@ -322,7 +330,7 @@ class Correction:
             who,
             self.beyond,
             self.sums.splits,
-            [(p.features, p.thresholds, p.leaves) for p in (*parts, *regional)],
+            [(p.features, p.thresholds, p.leaves) for p in (common, spread, ceiling, *regional)],
         )
 
     def _placed(self, kernels: Kernels) -> tuple[U8, F64, F64]:

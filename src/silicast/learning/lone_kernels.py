@@ -2,14 +2,15 @@
 
 A batch that a tape answers (:mod:`silicast.kernels.taped`) still costs a record of every quantity
 that its formula knows, the search for the clock, energy and names. All that a :class:`KernelTime`
-holds is traced here as one formula, at the clock of the device: where no power limit binds, which
-the tape says too, its numbers are the answer. Else the clock is found as for all kernels, and a
-second tape answers at that clock. Bits are those of :func:`silicast.learning.dispatch.times`.
+holds is traced here as one formula of its sizes and its clock. Asked at the clock of the device it
+says too whether a power limit binds: where none does, its numbers are the answer. Else the clock is
+found as for all kernels, and the tape is asked again there. Bits are those of
+:func:`silicast.learning.dispatch.times`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
@@ -33,9 +34,9 @@ from silicast.workload.graphs.op import Op, OpBatch
 if TYPE_CHECKING:
     from silicast.core.tape import Tape
 
-_SIZES_OF_CLOCK = 3
-"""Numbers that a tape at the clock of the device gives beside those of a kernel: its seconds, and
-watts of cores and of memory."""
+_OF_POWER = 3
+"""Numbers behind those of a kernel: its seconds that no power limit slows, watts of cores and of
+memory."""
 
 
 def time_of(op: Op, device: Device, evidence: Evidence) -> KernelTime | None:
@@ -46,7 +47,9 @@ def time_of(op: Op, device: Device, evidence: Evidence) -> KernelTime | None:
         return None
     names = tuple([name for name, _ in op.dims])
     model = implementation_for(op.family, device.execution_model)
-    key = (model, op.family, op.variant, names, device, evidence.learned, evidence.ceilings)
+    held = model.held_sizes if model is not None else frozenset()
+    sizes = tuple([size for name, size in op.dims if name in held]) if held else ()
+    key = (model, op.family, op.variant, names, sizes, device, evidence.learned, evidence.ceilings)
     setting = _settings.get(key) or _settings.put(key, LoneSetting())
     return setting.time_of(op, device, evidence)
 
@@ -93,25 +96,21 @@ class LoneKernel:
     """A kernel model for one variant on one device under some evidence.
 
     Args:
-        at_clock: a tape of sizes; held: of sizes, a share of the clock, and how many times as long
-            kernels take there; None = no power limit slows the device.
+        tape: of sizes; and, on a device with a power limit, of a share of the clock, and how many
+            times as long kernels take there.
         shared: interval widths, warnings and labels, which sizes do not change.
     """
 
     def __init__(
-        self,
-        model: Implementation,
-        device: Device,
-        dtype: str,
-        at_clock: Tape,
-        held: Tape | None,
-        shared: _Shared,
+        self, model: Implementation, device: Device, dtype: str, tape: Tape, shared: _Shared
     ) -> None:
         self._model, self._device, self._dtype = model, device, dtype
-        self._at_clock, self._held, self._shared = at_clock, held, shared
+        self._tape, self._shared = tape, shared
         self._slower: taped.Steps = {}
-        self._room_w = float("inf")
-        if held is not None:
+        self._clock_of_device: tuple[float, ...] = ()
+        self._room_w = 0.0
+        if limits(device):
+            self._clock_of_device = (1.0, 1.0)
             budget = board(device, dtype, model.clock_hz(device))
             self._room_w = budget.limit_w - budget.idle_w
 
@@ -125,13 +124,10 @@ class LoneKernel:
         model, batch = implementation_for(op.family, device.execution_model), OpBatch.single(op)
         if model is None or batch.ragged or (limits(device) and beyond_own(device)):
             raise UntraceableError("no kernels, or none whose clock is found by their draw alone")
-        formula = partial(_numbers, model, device, evidence)
-        if not limits(device):
-            tape, shared = _tape(formula, batch, 0)
-            return LoneKernel(model, device, op.variant.dtype, tape, None, shared)
-        tape, _ = _tape(partial(_at_clock, model, device, formula), batch, 0)
-        held, shared = _tape(formula, batch, 2)
-        return LoneKernel(model, device, op.variant.dtype, tape, held, shared)
+        formula, further = partial(_numbers, model, device, evidence), 2 * limits(device)
+        graph, (numbers, shared) = taped.traced(formula, batch, further, model.held_sizes)
+        tape, _ = graph.tape([graph.symbol_of(value) for value in numbers])
+        return LoneKernel(model, device, op.variant.dtype, tape, shared)
 
     def time_of(self, op: Op) -> KernelTime:
         """The time of one op.
@@ -139,13 +135,14 @@ class LoneKernel:
         Raises:
             ArithmeticError: it has numbers that tapes do not hold; TypeError: lengths of sequences.
         """
-        sizes: Any = [size for _, size in op.dims]
-        numbers = self._at_clock.single(sizes)
-        if self._held is not None:
-            seconds, core_w, memory_w = numbers[-_SIZES_OF_CLOCK:]
+        held = self._model.held_sizes
+        sizes: Any = [size for name, size in op.dims if name not in held]
+        numbers = self._tape.single([*sizes, *self._clock_of_device])
+        if self._clock_of_device:
+            seconds, core_w, memory_w = numbers[-_OF_POWER:]
             if core_w + memory_w > self._room_w:
                 clock = self._clock(op, seconds, core_w, memory_w)
-                numbers = self._held.single([*sizes, *clock])
+                numbers = self._tape.single([*sizes, *clock])
         return self._shared.time_of(op, numbers)
 
     def _clock(self, op: Op, seconds: float, core_w: float, memory_w: float) -> tuple[float, float]:
@@ -241,14 +238,15 @@ _COUNT = len(_Numbers._fields)
 
 
 def _numbers(
-    model: Implementation, device: Device, evidence: Evidence, batch: OpBatch, *held: Any
-) -> tuple[_Numbers, _Shared]:
+    model: Implementation, device: Device, evidence: Evidence, batch: OpBatch, *clock: Any
+) -> tuple[tuple[Any, ...], _Shared]:
     """Numbers of ops that sizes change, and what sizes do not change.
 
     Args:
-        held: see :meth:`Implementation.estimates`; nothing, or a share and how many times as long.
+        clock: a share of the clock, and how many times as long ops take there. The numbers end with
+            the seconds of ops that no power limit slows, and watts of cores and of memory then.
     """
-    times: Any = shipped_times(model, device, evidence, batch, *held)
+    times: Any = shipped_times(model, device, evidence, batch, *clock)
     energy: Any = kernel_energy(times, batch, device)
     analysis = times.analysis
     resources, largest = _largest(analysis.resource_s)
@@ -278,20 +276,12 @@ def _numbers(
         energy_p05_j=energies[1],
         energy_p95_j=energies[2],
     )
-    return numbers, _Shared(times, energy, resources)
-
-
-def _at_clock(
-    model: Implementation, device: Device, formula: Callable[..., Any], batch: OpBatch
-) -> tuple[list[Any], _Shared]:
-    """:func:`_numbers` of ops that no power limit slows, their seconds, and what they draw of cores
-    and memory, watts.
-    """
-    numbers, shared = formula(batch, 1.0, 1.0)
-    free = model.free(shared_of(model, batch.variant, device), batch)
-    clock_hz = model.clock_hz(device)
-    draw = drawn(free.analysis, batch.variant.dtype, device, free.time_s, clock_hz)
-    return [*numbers, free.time_s, draw.core_w, draw.memory_w], shared
+    shared = _Shared(times, energy, resources)
+    if not clock:
+        return numbers, shared
+    free = model.free_by(shared_of(model, batch.variant, device), batch, analysis)
+    draw = drawn(analysis, batch.variant.dtype, device, free.time_s, model.clock_hz(device))
+    return (*numbers, free.time_s, draw.core_w, draw.memory_w), shared
 
 
 def _largest(resource_s: Mapping[str, Any]) -> tuple[list[str], Any]:
@@ -310,10 +300,3 @@ def _largest(resource_s: Mapping[str, Any]) -> tuple[list[str], Any]:
         longer = needs[name] > most
         at, most = xp.where(longer, float(position), at), xp.maximum(most, needs[name])
     return names, at
-
-
-def _tape(formula: Callable[..., Any], batch: OpBatch, further: int) -> tuple[Tape, _Shared]:
-    """The tape of a formula's numbers, all of them floats, and what its ops share."""
-    graph, (numbers, shared) = taped.traced(formula, batch, further)
-    tape, _ = graph.tape([graph.symbol_of(value) for value in numbers])
-    return tape, shared

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
@@ -132,47 +131,55 @@ def _by_tape(
 ) -> KernelTimes | None:
     """:func:`shipped_times` by the compiled core; None = the formulas have to be asked.
 
-    One tape answers at the clock of the device. Kernels that a power limit slows are answered again
-    by another, where they take as much longer as that costs.
+    A tape answers at the clock of the device. Of kernels that a power limit slows it is asked
+    again, where they take as much longer as that costs.
     """
     if not compiled_core.runs():
         return None
     key = (model, batch.variant, device, evidence.learned, evidence.ceilings)
-    formula = partial(shipped_times, model, device, evidence)
+    constants = model.held_sizes
     if not limits(device):
-        unlimited: KernelTimes | None = taped.run(key, formula, batch)
-        return unlimited
-    at_clock = partial(_at_clock, model, device, formula)
-    free: TimesAtClock | None = taped.run(key, at_clock, batch)
+        unlimited = partial(shipped_times, model, device, evidence)
+        times: KernelTimes | None = taped.run(key, unlimited, batch, constants=constants)
+        return times
+    formula = partial(_at_clocks, model, device, evidence)
+    full: Any = 1.0 if batch.numbers else np.ones(len(batch))
+    free: TimesAtClocks | None = taped.run(key, formula, batch, full, full, constants=constants)
     if free is None:
         return None
-    times = free.times
-    share, longer = model.held(FreeTimes(free.time_s, times.analysis), batch, device)
+    share, longer = model.held(FreeTimes(free.free_s, free.times.analysis), batch, device)
     if xp.all_of(share >= 1.0):
-        return times
-    rows, held = batch, (share, longer)
+        return free.times
+    rows, clocks = batch, (share, longer)
     if not batch.numbers:
         slowed = np.flatnonzero(share < 1.0)
-        rows, held = batch.rows(slowed), (share[slowed], longer[slowed])
-    again = taped.run(("held", *key), formula, rows, *held, requests=taped.REQUESTS)
-    slower: KernelTimes = formula(rows, *held) if again is None else again
-    return slower if batch.numbers else _with_rows(times, slowed, slower)
+        rows, clocks = batch.rows(slowed), (share[slowed], longer[slowed])
+    again = taped.run(key, formula, rows, *clocks, constants=constants)
+    slower: TimesAtClocks = formula(rows, *clocks) if again is None else again
+    return slower.times if batch.numbers else _with_rows(free.times, slowed, slower.times)
 
 
 @final
-class TimesAtClock(Struct, frozen=True):
-    """Times at a device's clock as if no power limit slowed it, and their seconds; shape (n,)."""
+class TimesAtClocks(Struct, frozen=True):
+    """Times of kernels each at a clock of its own, and their seconds while no power limit slows
+    them; shape (n,).
+    """
 
     times: KernelTimes
-    time_s: F64
+    free_s: F64
 
 
-def _at_clock(
-    model: Implementation, device: Device, formula: Callable[..., KernelTimes], batch: OpBatch
-) -> TimesAtClock:
-    full: Any = 1.0 if batch.numbers else np.ones(len(batch))
-    free = model.free(shared_of(model, batch.variant, device), batch)
-    return TimesAtClock(formula(batch, full, full), free.time_s)
+def _at_clocks(
+    model: Implementation,
+    device: Device,
+    evidence: Evidence,
+    batch: OpBatch,
+    share: F64,
+    longer: F64,
+) -> TimesAtClocks:
+    times = shipped_times(model, device, evidence, batch, share, longer)
+    free = model.free_by(shared_of(model, batch.variant, device), batch, times.analysis)
+    return TimesAtClocks(times, free.time_s)
 
 
 def _with_rows(times: KernelTimes, rows: I64, slower: KernelTimes) -> KernelTimes:

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from silicast.core import tape, xp
-from silicast.core.numerics import exp_fixed
+from silicast.core.numerics import exp_fixed, folded, log_fixed
+from silicast.core.symbols import Symbol
 from silicast.core.tape import BLOCK, OPERATIONS
-from silicast.core.tracing import FormulaGraph, Symbol
+from silicast.core.tracing import FormulaGraph
 from silicast.core.xp import UntraceableError
 from tests.sampling import number
 
@@ -23,7 +24,9 @@ Formula = Callable[[Any, Any, Any], Any]
 FORMULAS: dict[str, Formula] = {
     "arithmetic": lambda a, b, x: (a + b) * x - x / (b + 1.0) + (-x) * 3.0 - 2.0,
     "constants": lambda a, b, x: 5.0 - (x * 2.0) / 7.0 + 3.0 / (x + 1.0) - 4.0,
-    "largest": lambda a, b, x: xp.maximum(x, xp.minimum(a * 0.5, 40.0)) + xp.minimum(b, a),
+    "largest": lambda a, b, x: (
+        xp.maximum(x * 0.1, 4.0) + xp.maximum(x, xp.minimum(a * 0.5, 40.0)) + xp.minimum(b, a)
+    ),
     "conditions": lambda a, b, x: xp.where((x > 30.0) & (a >= b), x, xp.where(a == b, a, -x)),
     "other conditions": lambda a, b, x: xp.where((x > 3.0) | (x <= 1.0) | (a != b), 1.0 * a, x),
     "limits": lambda a, b, x: xp.where(
@@ -41,9 +44,16 @@ FORMULAS: dict[str, Formula] = {
     "whole conditions": lambda a, b, x: xp.where(a == b, xp.minimum(a, 9), a + 1),
     "cut off": lambda a, b, x: xp.int64(x * 0.7) + a,
     "exponential": lambda a, b, x: exp_fixed(x * -0.01),
+    "logarithm": lambda a, b, x: logarithm(x + 0.001) + logarithm(x * 1e-9 + 1e-12),
+    "left over": lambda a, b, x: x % 32.0 - (x - 45.0) % 0.5 + a % 7,
     "nothing": lambda a, b, x: x * 1.0 + 0.0 + xp.full_like(x, 0.0),
     "looked up": lambda a, b, x: xp.lookup(TABLE, xp.minimum(a, 4)) + x,
 }
+
+
+def logarithm(x: Any) -> Any:
+    """Of arrays alone, or of symbols."""
+    return log_fixed(np.array([x]))[0] if isinstance(x, float) else log_fixed(x)
 
 
 def columns(rows: int) -> tuple[Any, Any, Any]:
@@ -99,6 +109,34 @@ def test_candidates_are_columns() -> None:
     assert [written.single([value])[0] for value in x[:9].tolist()] == best(x[:9]).tolist()
 
 
+TILES = np.array([[[0.5]], [[3.0]], [[7.25]]])
+
+
+def of_tables(x: Any) -> Any:
+    """Of candidates for each of two products, indexed, stacked and put together as arrays are."""
+    one = isinstance(x, float) or hasattr(x, "graph")
+    both = xp.stack(x, x * 0.5 + 1.0)
+    table = (CANDIDATES + both[:1])[[2, 0, 1], None, :] * np.ceil(both / TILES)
+    near = table.min(axis=0) / table
+    place = np.argmin(table, axis=0) * both.size + np.arange(both.size).reshape(both.shape)
+    chosen = folded(table.take(place)) + folded(near * near)[1]
+    ends = np.concatenate((both, np.zeros_like(both[:1]), both[1:] * 3.0))
+    total = chosen + folded(np.stack((ends[0], ends[3], ends.max(axis=0))))
+    total = (
+        total + np.argmax(ends, axis=0) + np.broadcast_to(ends[:1], (2, 1 if one else len(x)))[1]
+    )
+    return total.item() if one else total
+
+
+def test_tables_are_columns() -> None:
+    graph = FormulaGraph()
+    written, (kind,) = graph.tape([of_tables(graph.input(whole=False))])
+    x = np.linspace(0.01, 9.0, BLOCK + 3)
+    assert np.array_equal(run(written, kind, (x,)), of_tables(x))
+    assert [written.single([value])[0] for value in x[:9].tolist()] == of_tables(x[:9]).tolist()
+    assert [of_tables(value) for value in x[:9].tolist()] == of_tables(x[:9]).tolist()
+
+
 def test_a_decision_cannot_be_traced() -> None:
     with pytest.raises(UntraceableError):
         traced(lambda a, b, x: x if a > b else b)
@@ -106,6 +144,10 @@ def test_a_decision_cannot_be_traced() -> None:
         traced(lambda a, b, x: float(x))
     with pytest.raises(UntraceableError):
         traced(lambda a, b, x: np.array([a, b]).sum())
+    with pytest.raises(UntraceableError):
+        traced(lambda a, b, x: x % 3.0)
+    with pytest.raises(UntraceableError):
+        traced(lambda a, b, x: x**b)
 
 
 def test_every_operation_is_tested() -> None:
@@ -116,6 +158,7 @@ def test_every_operation_is_tested() -> None:
         graphs.append(graph)
     graph = FormulaGraph()
     best(graph.input(whole=False))
+    of_tables(graph.input(whole=False))
     names = {node[0] for x in (*graphs, graph) for node in x.nodes}
     assert set(OPERATIONS) - names == {"trees"}  # of kernels' corrections, tests of their times
 

@@ -15,19 +15,7 @@ COMPILED = compiled_core.runs()
 ROWS = (100_000 if FULL else 2_000) if COMPILED else 5
 ALONE = 100 if COMPILED else 3
 ORDINARY = frozenset(
-    (
-        "combine",
-        "conv2d",
-        "dispatch",
-        "gdn",
-        "gru",
-        "kda",
-        "lstm",
-        "mamba2",
-        "moe",
-        "quantized_moe",
-        "rnn",
-    )
+    ("combine", "conv2d", "dispatch", "gdn", "gru", "kda", "lstm", "mamba2", "quantized_moe", "rnn")
 )
 """Families that cannot be traced: they are answered by their formulas."""
 TRACED = sorted(set(families()) - ORDINARY)
@@ -42,5 +30,8 @@ SETTINGS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("attention_decode", "A100", "bf16", {"kv_dtype": "fp8"}),
     ("attention_prefill", "B200", "bf16", {"library": "trtllm"}),
     ("rmsnorm", "A100", "bf16", {}),
+    ("moe", "A100", "bf16", {}),
+    ("moe", "B200", "nvfp4", {"library": "trtllm", "flags": (("gated", True), ("uniform", True))}),
+    ("moe", "H100", "fp8_block", {"library": "sglang", "flags": (("power_law_1.2_eplb", True),)}),
     ("csa_module", "L40S", "fp32", {"library": "vllm"}),
 )

@@ -74,6 +74,19 @@ def test_a_kernel_of_a_setting_has_the_same_bits(
         assert check(batch, find_device(device).in_state(state), EVIDENCE[1])
 
 
+def test_experts_of_any_ranks_have_the_same_bits() -> None:
+    """What tables are drawn by is held by a tape: others get tapes of their own."""
+    device = find_device("H100")
+    flags = (("gated", True), ("power_law_1.2", True))
+    for ep in (1, 8, 8, 16):
+        for tokens in (1, 100, 4000):
+            sizes = {"tokens": tokens, "topk": 8, "hidden": 4096, "intermediate": 1536}
+            op = Op.make("moe", Variant(flags=flags), experts=128, ep=ep, tp=2, **sizes)
+            kernel_time = lone_kernels.time_of(op, device, ALL_SHIPPED)
+            assert kernel_time == ordinary(op, device, ALL_SHIPPED)
+    assert len(lone_kernels._settings.values()) == 3
+
+
 def test_a_power_limit_that_binds_is_held() -> None:
     """Small products and large ones: of the same setting, at their own clocks."""
     device = find_device("H100").in_state("hot")

@@ -48,14 +48,22 @@ cdef class TreeTables:
     cdef int _sum_of(self, Py_ssize_t part)
 
     @cython.locals(
-        queries="int[::1]", bounds="unsigned char[::1]", leaves="short[::1]",
-        numbers="unsigned char[::1]", trees=int, depth=int,
-        at=Py_ssize_t, leaf_at=Py_ssize_t, level=int, row=Py_ssize_t, _=int, source=Py_ssize_t,
-        bound="unsigned char"
+        leaves="short[::1]", numbers="unsigned char[::1]", trees=int, depth=int, at=Py_ssize_t,
+        leaf_at=Py_ssize_t, b=Py_ssize_t, c=Py_ssize_t, e=Py_ssize_t, width=Py_ssize_t,
+        row=Py_ssize_t, _=int
     )
     cdef void _sum(
         self, Py_ssize_t part, unsigned char[::1] bins, int[::1] total, Py_ssize_t block,
         Py_ssize_t n
+    )
+
+    @cython.locals(
+        queries="int[::1]", bounds="unsigned char[::1]", numbers="unsigned char[::1]",
+        level=int, row=Py_ssize_t, source=Py_ssize_t, bound="unsigned char", tree=Py_ssize_t
+    )
+    cdef void _place_leaves(
+        self, unsigned char[::1] bins, Py_ssize_t at, int depth, Py_ssize_t block, Py_ssize_t n,
+        Py_ssize_t trees
     )
 
 
@@ -67,6 +75,7 @@ cdef class Tape:
     cdef list _tables
     cdef bint _exceeds
     cdef double _largest
+    cdef long long _fraction, _half
 
     @cython.locals(at=Py_ssize_t, whole="long long", largest=double)
     cpdef list single(self, values)
@@ -78,7 +87,8 @@ cdef class Tape:
     cpdef rows(self, long long[:, ::1] values, double[:, ::1] results, Py_ssize_t count)
 
     @cython.locals(
-        step=Py_ssize_t, code=int, width=Py_ssize_t, n=Py_ssize_t, t=Py_ssize_t, x=Py_ssize_t, y=Py_ssize_t, z=Py_ssize_t, k=double, r=Py_ssize_t,
-        reach=double, largest=double, best=int, at=Py_ssize_t, tables=TreeTables
+        steps="int[::1]", operands="int[::1]", constants="double[::1]", step=Py_ssize_t, code=int, width=Py_ssize_t, n=Py_ssize_t, t=Py_ssize_t, x=Py_ssize_t, y=Py_ssize_t, z=Py_ssize_t, k=double, r=Py_ssize_t,
+        reach=double, largest=double, fraction="long long", half="long long", best=int, u=double, v=double, w=double,
+        s=double, at=Py_ssize_t, tables=TreeTables
     )
     cdef void _run(self, double[::1] d, long long[::1] i, Py_ssize_t block)

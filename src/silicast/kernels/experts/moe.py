@@ -40,7 +40,7 @@ from silicast.kernels.experts.routing import (
     experts_used,
     histogram_name,
 )
-from silicast.kernels.implementation import Analysis, Demand, Implementation
+from silicast.kernels.implementation import Analysis, CandidateLabels, Demand, Implementation
 from silicast.kernels.physics.constants import constants_of
 from silicast.kernels.registry import register
 from silicast.workload.graphs.op import Op, OpBatch, Variant
@@ -216,6 +216,7 @@ class Moe(Implementation, CountsRows):
     takes_numbers: ClassVar[bool] = True
     rows_at_once: ClassVar[int] = ROWS_AT_ONCE
     unmarked_flags: ClassVar[frozenset[str]] = frozenset({"uniform"})
+    held_sizes: ClassVar[frozenset[str]] = frozenset({"experts", "ep"})
     dtypes: ClassVar[tuple[str, ...]] = (
         "bf16", "fp16", "fp8", "fp8_block", "int4_wo", "nvfp4", "w4a16_mxfp4", "w4a8_mxfp4_mxfp8",
     )  # fmt: skip
@@ -393,17 +394,19 @@ def _analysis(
             **({} if result.tiles is None else tile_features(layer, result.tiles)),
         },
         independent_log_sd=_own_log_sd(setting, time),
-        choice=lambda: _chosen(setting, result),
+        choice=_chosen(setting, result),
     )
 
 
-def _chosen(setting: ExpertSetting, result: ExpertTimes) -> list[str]:
+def _chosen(setting: ExpertSetting, result: ExpertTimes) -> CandidateLabels:
     """Style and tile of the first product: the likeliest of a table, else the fastest."""
     if result.tiles is not None:
-        rows = result.tiles.m.shape[1]
-        return [f"{setting.style} {result.tiles.likely(row)}" for row in range(rows)]
-    labels = setting.steps.tile.labels
-    return [f"{setting.style} {labels[i]}" for i in result.products.best[0].tolist()]
+        labels, likely = result.tiles.likeliest()
+    else:
+        labels, likely = setting.steps.tile.labels, result.products.best[0]
+    return CandidateLabels(
+        [f"{setting.style} {label}" for label in labels], xp.like(result.time, likely)
+    )
 
 
 def device_floor_s(rates: ExpertRates) -> float:

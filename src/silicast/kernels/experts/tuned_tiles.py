@@ -9,14 +9,15 @@ lab/fit_tuned_tiles.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
-from typing import final
+from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
+from itertools import product
+from typing import Any, final
 
 import numpy as np
 from msgspec import Struct
 
-from silicast.core.numerics import F64, exp_fixed, folded, log_fixed
+from silicast.core.numerics import F64, I64, exp_fixed, folded, log_fixed
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.products.candidates import tuned_sides
 
@@ -46,12 +47,23 @@ class TileChances(Struct, frozen=True):
         sizes = np.array(tuned_sides()[side], dtype=np.float64).reshape(-1, 1)
         return folded(getattr(self, side) * sizes)
 
+    def likeliest(self) -> tuple[Sequence[str], I64]:
+        """All tiles, as tokens x columns x depth, and which is the likeliest of each row."""
+        place: Any = 0
+        for side, sizes in tuned_sides().items():
+            place = place * len(sizes) + np.argmax(getattr(self, side), axis=0)
+        return _tiles(), place
+
     def likely(self, row: int) -> str:
-        """The likeliest tile of a row, as tokens x columns x depth."""
-        return "x".join(
-            str(sizes[int(np.argmax(getattr(self, side)[:, row]))])
-            for side, sizes in tuned_sides().items()
-        )
+        """The likeliest tile of a row."""
+        labels, place = self.likeliest()
+        return labels[int(place[row])]
+
+
+@cache
+def _tiles() -> Sequence[str]:
+    """All of them, the last side first to change."""
+    return ["x".join(map(str, sizes)) for sizes in product(*tuned_sides().values())]
 
 
 def tile_choice(tokens: F64, experts: F64, width: F64, dtype: str) -> TileChances:
@@ -70,9 +82,8 @@ def tile_choice(tokens: F64, experts: F64, width: F64, dtype: str) -> TileChance
     terms = terms_of(tokens, experts, width, dtype)
     weights, sides = _weights()
     logits = folded(weights * terms[:, None, :])
-    for rows in sides.values():
-        logits[rows] -= logits[rows].max(axis=0)
-    raised = exp_fixed(np.maximum(logits, -40.0))
+    below = [logits[rows] - logits[rows].max(axis=0) for rows in sides.values()]
+    raised = exp_fixed(np.maximum(np.concatenate(below), -40.0))
     return TileChances(
         **{side: raised[rows] / folded(raised[rows]) for side, rows in sides.items()}
     )
