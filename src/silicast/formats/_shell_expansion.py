@@ -131,12 +131,10 @@ class Expansion(abc.ABC):
     def element(self, name: str, key: str) -> str | None:
         """One element of an array; None = it has no value here."""
         whole = self.variables.get(name)
-        if whole is None or (kept := self.variables.get(element_name(name, key))) is not None:
-            return None if whole is None or isinstance(kept, list) else kept
-        words, at = (
-            ([whole] if isinstance(whole, str) else whole),
-            integer_of(self.with_numbers(key)),
-        )
+        by_key = self.variables.get(element_name(name, key))
+        if whole is None or isinstance(by_key, str):
+            return by_key if isinstance(by_key, str) else None
+        words, at = [whole] if isinstance(whole, str) else whole, integer_of(self.with_numbers(key))
         return words[at] if at is not None and -len(words) <= at < len(words) else None
 
     def elements_in(self, words: Sequence[Word]) -> list[tuple[str, str]]:

@@ -106,8 +106,8 @@ def commands_of_script(text: str, variables: Mapping[str, str]) -> list[ServerCo
         version = version or installed.get(packages.get(command.launcher.engine, ""), "")
         replicas, doubts = _count_of(run)
         doubts += doubts_of(script.branched, script.missing, script.sourced)
-        kept = set(command.launcher.reads.variables) & (run.variables.keys() - run.exported)
-        if names := sorted(kept - {*assigned, *command.environment, *outer.environment}):
+        unexported = set(command.launcher.reads.variables) & (run.variables.keys() - run.exported)
+        if names := sorted(unexported - {*assigned, *command.environment, *outer.environment}):
             doubts.append(f"set but not exported, so that the server has not: {', '.join(names)}")
         port = port_of(command.arguments)
         commands.append(
