@@ -254,7 +254,7 @@ def dips(
                 "sizes": {key: int(value[row]) for key, value in sizes.items()},
                 "to": int(grown[row]),
                 "dip": float(dip[row]),
-                "energy_dip": float(of_energy[row]),
+                "energy_dip": None if of_energy is None else float(of_energy[row]),
                 "us": float(times[row] * 1e6),
             }
             for row in range(ROWS)
@@ -264,22 +264,22 @@ def dips(
 
 def compared(
     question: Question, sizes: Sizes, name: str, draw: np.random.Generator
-) -> tuple[I64, F64, F64, F64]:
+) -> tuple[I64, F64, F64, F64 | None]:
     """What a size, or the cores, grow to; the times of less, and by what share more work takes less
-    time and energy, or a board with more more time, 0 where nothing is known; shape (rows,).
+    time and energy, or a board with more more time; shape (rows,). Energy is None where it is not
+    compared (of boards) or not known.
 
     Raises:
         SilicastError: the device cannot run them.
     """
-    none = np.zeros(ROWS)
     if name in BOARDS:
         less, more = pair_of_boards(question.device, name, draw)
         (less_s, _), (more_s, _) = question.answer(sizes, less), question.answer(sizes, more)
-        return np.full(ROWS, amount(more, name)), less_s, 1.0 - less_s / more_s, none
+        return np.full(ROWS, amount(more, name)), less_s, 1.0 - less_s / more_s, None
     less_s, less_j = question.answer(sizes)
     grown = grown_sizes(sizes, question.family, name, GROWN[draw.integers(len(GROWN))])
     more_s, more_j = question.answer(grown)
-    of_energy = none if less_j is None or more_j is None else 1.0 - more_j / less_j
+    of_energy = None if less_j is None or more_j is None else 1.0 - more_j / less_j
     return grown[name], less_s, 1.0 - more_s / less_s, of_energy
 
 

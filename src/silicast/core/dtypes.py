@@ -10,6 +10,7 @@ columns, which count nothing here.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -252,8 +253,11 @@ def stored_bytes(name: str, elements: int) -> int:
     return -(-elements * int(BITS[name]) // 8)
 
 
-def recipe_for(name: str, *, field: str = "") -> Recipe:
+def recipe_for(name: str, *, field: str = "", also: Iterable[str] = ()) -> Recipe:
     """The recipe of a canonical or alternative name; case and a "torch." prefix do not count.
+
+    Args:
+        also: words that the field takes in a name's stead, which an error may offer.
 
     Raises:
         SilicastError: no such recipe; the nearest names are offered.
@@ -262,6 +266,6 @@ def recipe_for(name: str, *, field: str = "") -> Recipe:
     'bf16'
     """
     try:
-        return _INDEX.get(name.strip().casefold().removeprefix("torch."))
+        return _INDEX.get(name.strip().casefold().removeprefix("torch."), also=also)
     except SilicastError as error:
         raise (error.at(field) if field else error) from None

@@ -64,8 +64,11 @@ class NameIndex(Generic[T]):
         """All canonical names, in the order of the catalog."""
         return self._names
 
-    def canonical(self, name: str) -> str:
+    def canonical(self, name: str, *, also: Iterable[str] = ()) -> str:
         """The canonical name for ``name``.
+
+        Args:
+            also: words that stand in a name's stead where it is asked for; they are offered, too.
 
         Raises:
             SilicastError: unknown name; the nearest known ones are offered.
@@ -73,13 +76,13 @@ class NameIndex(Generic[T]):
         canonical = self._index.get(normalise(name))
         if canonical is not None:
             return canonical
-        near = self.nearest(name)
+        near = self.nearest(name, also=also)
         hint = f"did you mean {' or '.join(near)}?" if near else f"see {self._listed}"
         raise unknown_name(f"unknown {self._kind} {name!r}", self._kind, hint)
 
-    def get(self, name: str) -> T:
+    def get(self, name: str, *, also: Iterable[str] = ()) -> T:
         """The value for ``name`` or one of its aliases; raises as :meth:`canonical`."""
-        return self._values[self.canonical(name)]
+        return self._values[self.canonical(name, also=also)]
 
     def containing(self, text: str) -> list[str]:
         """Canonical names of all entries whose name or alias contains ``text``, in order."""
@@ -87,10 +90,13 @@ class NameIndex(Generic[T]):
         distinct = {name for alias, name in self._index.items() if wanted in alias}
         return [name for name in self._values if name in distinct]
 
-    def nearest(self, name: str, count: int = 3) -> list[str]:
-        """Up to ``count`` canonical names that look like ``name``, best first."""
-        matches = _close(normalise(name), self._index, 8)
-        fromkeys = dict.fromkeys(self._index[match] for match in matches)
+    def nearest(self, name: str, count: int = 3, *, also: Iterable[str] = ()) -> list[str]:
+        """Up to ``count`` canonical names, or words of ``also``, that look like ``name``, best
+        first.
+        """
+        index = {**self._index, **{word: word for word in also}}
+        matches = _close(normalise(name), index, 8)
+        fromkeys = dict.fromkeys(index[match] for match in matches)
         return list(fromkeys)[:count]
 
 

@@ -143,8 +143,10 @@ class ScenarioSpace:
                     [p.name, list(p.values), {k: list(v) for k, v in p.when.items()}]
                     for p in self.space.parameters
                 ],
-                "forbid": [{k: list(v) for k, v in each.items()} for each in self.space.forbidden],
-                "limits": [[list(each.product), each.kind, each.bound] for each in self.limits],
+                "forbid": [
+                    {k: list(v) for k, v in choices.items()} for choices in self.space.forbidden
+                ],
+                "limits": [[list(limit.product), limit.kind, limit.bound] for limit in self.limits],
             }
         )
 
@@ -173,7 +175,7 @@ class ScenarioSpace:
     def counts(self, shard: int = 0, shards: int = 1) -> tuple[int, Counter[str]]:
         """Legal points, and the others by the first constraint that each breaks; of a part."""
         legal, reasons = 0, Counter[str]()
-        names = [*self.rules, *(each.text for each in self.limits)]
+        names = [*self.rules, *(limit.text for limit in self.limits)]
         for _, _, broken in self._chunks(shard, shards):
             legal += int((broken < 0).sum())
             for index, count in zip(
@@ -198,7 +200,7 @@ class ScenarioSpace:
             )
         if any(len(broken) and (broken < 0).any() for _, _, broken in self._chunks()):
             return
-        names = [*self.rules, *(each.text for each in self.limits)]
+        names = [*self.rules, *(limit.text for limit in self.limits)]
         codes = np.arange(min(self.rows, LISTED), dtype=np.int64)
         satisfied = np.stack([~column for column in self._breaks(self.space.decode(codes))])
         for (first, satisfied_first), (
@@ -258,13 +260,13 @@ class ScenarioSpace:
     def _numbers(self, name: str, designs: I64) -> F64:
         """A field's value in each point; 1 where its axis does not count and the base has none."""
         default = _at(self.base, name)
-        result = np.full(len(designs), 1.0 if default is None else float(default))
+        column = np.full(len(designs), 1.0 if default is None else float(default))
         active = self.space.active(designs)
         for index, p in enumerate(self.space.parameters):
             if name in p.paths:
                 table = np.array([float(_of_field(p, value, name)) for value in p.values])  # type: ignore[arg-type]
-                result = np.where(active[:, index], table[designs[:, index]], result)
-        return result
+                column = np.where(active[:, index], table[designs[:, index]], column)
+        return column
 
     def _fields(self, design: I64) -> dict[str, Value]:
         settings = self.space.settings(design)
@@ -313,19 +315,21 @@ def scenario_space(content: SweepFile, file: str = "") -> ScenarioSpace:
                 raise SilicastError(f"a second axis of {path}", field=where)
         axes.append(Parameter(", ".join(paths), _axis_levels(axis, paths, where), paths))
     parameters = tuple(
-        replace(each, when=_rule(axis.when, axes, f"axis[{number}].when"))
-        for number, (axis, each) in enumerate(zip(content.axis, axes, strict=True))
+        replace(axis_table, when=_rule(axis.when, axes, f"axis[{number}].when"))
+        for number, (axis, axis_table) in enumerate(zip(content.axis, axes, strict=True))
     )
     forbidden, rules, limits = [], [], []
-    for number, each in enumerate(content.constraint):
+    for number, constraint in enumerate(content.constraint):
         where = f"constraint[{number}]"
-        if bool(each.forbid) == bool(each.product):
+        if bool(constraint.forbid) == bool(constraint.product):
             raise SilicastError("expected one of forbid and product", field=where)
-        if each.forbid:
-            forbidden.append(_rule(each.forbid, axes, f"{where}.forbid"))
-            rules.append("not " + " with ".join(f"{k} {_words(v)}" for k, v in each.forbid.items()))
+        if constraint.forbid:
+            forbidden.append(_rule(constraint.forbid, axes, f"{where}.forbid"))
+            rules.append(
+                "not " + " with ".join(f"{k} {_words(v)}" for k, v in constraint.forbid.items())
+            )
             continue
-        limits += _limits(each, where)
+        limits += _limits(constraint, where)
     space = ScenarioSpace(
         content.scenario, Space(parameters, tuple(forbidden)), tuple(limits), tuple(rules), file
     )
@@ -359,15 +363,15 @@ def _rule(
     """
     table: dict[str, tuple[int, ...]] = {}
     for name, wanted in rule.items():
-        axis = next((each for each in axes if name in each.paths), None)
+        axis = next((axis_table for axis_table in axes if name in axis_table.paths), None)
         if axis is None:
-            fields = ", ".join(path for each in axes for path in each.paths)
+            fields = ", ".join(path for axis_table in axes for path in axis_table.paths)
             raise unknown_name(f"no axis of {name!r}", where, f"axes are {fields}")
         column = [_of_field(axis, value, name) for value in axis.values]
         values = [level_value(value, where) for value in wanted]
         for value in values:
             if value not in column:
-                shown = ", ".join(str(each) for each in column[:20])
+                shown = ", ".join(str(value) for value in column[:20])
                 raise SilicastError(
                     f"{name} is never {value!r}", field=f"{where}.{name}", hint=f"it is {shown}"
                 )

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import abc
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from silicast.core.errors import over_limit
 from silicast.formats._shell_lexer import Word, WordPiece, closing_bracket
+from silicast.formats._shell_parameters import PARAMETER, changed, element_name
 from silicast.formats._shell_sums import braced, integer_of
 
 MAX_EXPANDED = 1 << 20
 MOST_NESTED = 8
 """Defaults in defaults, and scripts in scripts."""
 _USED = re.compile(r"\$(?:[({@*]|[A-Za-z_]\w*|\d)")
-_BRACED = re.compile(
-    r"([A-Za-z_]\w*|\d+|[@*])(?:\[[@*]\])?"
-    r"(?:(?<=[@*]):(?P<start>\d{1,9})(?::(?P<most>\d{1,9}))?"
-    r"|(?P<empty>:?)[-=](?P<default>.*)|(?P<unless>:?)\+(?P<instead>.*)|:?\?.*)?",
-    re.DOTALL,
-)
 _ARGUMENTS = frozenset("0123456789@*")
 _LONGEST_NUMBER = 9
+_NAME_OF_SUM = re.compile(r"\$?\{?\b([A-Za-z_]\w*)\b(?:\[([^\[\]]{1,100})\])?\}?")
+_ELEMENT = re.compile(r"\[([^\]]{1,200})\]=(.*)", re.DOTALL)
 
 
 class Expansion(abc.ABC):
@@ -88,15 +85,17 @@ class Expansion(abc.ABC):
     def value(self, used: str, nested: int) -> str | list[str] | None:
         """The value of ``$...``; None = it has none here."""
         if used.startswith("$(("):
-            sum_ = integer_of(self.with_numbers(used[3:-2]))
+            if nested >= MOST_NESTED:
+                return None
+            sum_ = integer_of(self.with_numbers(joined(self.pieces(used[3:-2], nested + 1))))
             return None if sum_ is None else str(sum_)
         if used.startswith("$("):
             return self.output(used[2:-1])
-        match = _BRACED.fullmatch(used[2:-1] if used[1] == "{" else used[1:])
+        match = PARAMETER.fullmatch(used[2:-1] if used[1] == "{" else used[1:])
         if match is None:
             return None
-        value = self.argument(match) if match[1][0] in _ARGUMENTS else self.variables.get(match[1])
-        if isinstance(value, list) and ("[*]" in used or match[1] == "*"):
+        value = self.picked(match, nested)
+        if isinstance(value, list) and (match["subscript"] == "*" or match["name"] == "*"):
             value = " ".join(value)
         is_unset = value is None or (value in ("", []) and match["empty"] == ":")
         if match["instead"] is not None and nested < MOST_NESTED:
@@ -107,7 +106,69 @@ class Expansion(abc.ABC):
             default = match["default"].strip("'\"")
             return joined(self.pieces(default, nested + 1))
         # one that a call does not give is empty; whoever starts the script may give it one
-        return "" if value is None and self.gives(match[1]) else value
+        if value is None:
+            return "" if self.gives(match["name"]) else None
+        return self.changed(value, match, nested)
+
+    def picked(self, match: re.Match[str], nested: int) -> str | list[str] | None:
+        """The value that ``${...}`` names, before it is changed; None = it has none here."""
+        name, subscript = match["name"], match["subscript"]
+        if name[0] in _ARGUMENTS:
+            return self.argument(match)
+        value = self.variables.get(name)
+        if subscript is not None and subscript not in "@*":
+            if nested >= MOST_NESTED:
+                return None
+            value = self.element(name, joined(self.pieces(subscript, nested + 1)).strip("'\""))
+        elif match["before"] == "!" and subscript:
+            return self.keys(name)
+        elif match["before"] == "!":
+            value = self.variables.get(value) if isinstance(value, str) else None
+        if match["before"] == "#" and value is not None:
+            return str(len(value))
+        return value
+
+    def element(self, name: str, key: str) -> str | None:
+        """One element of an array; None = it has no value here."""
+        whole = self.variables.get(name)
+        by_key = self.variables.get(element_name(name, key))
+        if whole is None or isinstance(by_key, str):
+            return by_key if isinstance(by_key, str) else None
+        words, at = [whole] if isinstance(whole, str) else whole, integer_of(self.with_numbers(key))
+        return words[at] if at is not None and -len(words) <= at < len(words) else None
+
+    def elements_in(self, words: Sequence[Word]) -> list[tuple[str, str]]:
+        """Keys and values of ``([key]=value ...)``; none where one word has no key."""
+        texts = [joined(self.pieces_of(word)) for word in words if word and word[0].text[:1] == "["]
+        matches = [_ELEMENT.fullmatch(text) for text in texts]
+        pairs = [(match[1], match[2]) for match in matches if match is not None]
+        return pairs if len(pairs) == len(words) else []
+
+    def keys(self, name: str) -> list[str]:
+        """Keys of an array, as ``${!NAME[@]}`` gives them."""
+        start = element_name(name, "")[:-1]
+        named = [key[len(start) : -1] for key in self.variables if key.startswith(start)]
+        whole = self.variables.get(name, [])
+        return named or [str(at) for at in range(1 if isinstance(whole, str) else len(whole))]
+
+    def changed(
+        self, value: str | list[str], match: re.Match[str], nested: int
+    ) -> str | list[str] | None:
+        """A value with what ``${NAME:start:most}`` or a pattern leaves of it; None = not known."""
+        if match["start"] is not None and match["name"][0] not in _ARGUMENTS:
+            start, most = int(match["start"]), match["most"]
+            start = max(start + len(value), 0) if start < 0 else start
+            return value[start : None if most is None else start + int(most)]
+        if match["change"] is None:
+            return value
+        if nested >= MOST_NESTED:
+            return None
+        pattern = joined(self.pieces(match["pattern"], nested + 1)).replace('"', "")
+        self.count(pattern)
+        if isinstance(value, str):
+            return changed(value, match["change"], pattern)
+        words = [changed(word, match["change"], pattern) for word in value]
+        return None if None in words else [word for word in words if word is not None]
 
     def gives(self, name: str) -> bool:
         """Whether a name is an argument, and all arguments are known."""
@@ -116,8 +177,8 @@ class Expansion(abc.ABC):
     def argument(self, match: re.Match[str]) -> str | list[str] | None:
         """Arguments of the script, which is started without any, or of the call that is read."""
         words = self.arguments or []
-        if match[1] not in ("@", "*"):
-            at = int(match[1]) - 1 if len(match[1]) < _LONGEST_NUMBER else -1
+        if (name := match["name"]) not in ("@", "*"):
+            at = int(name) - 1 if len(name) < _LONGEST_NUMBER else -1
             return words[at] if 0 <= at < len(words) else None
         start, most = match["start"], match["most"]
         if start is None or not words:
@@ -128,11 +189,13 @@ class Expansion(abc.ABC):
     def with_numbers(self, text: str) -> str:
         """A sum with the values of its variables."""
 
-        def number(name: re.Match[str]) -> str:
-            value = self.variables.get(name[1], name[0])
-            return value if isinstance(value, str) else name[0]
+        def number(match: re.Match[str]) -> str:
+            value = self.variables.get(match[1])
+            if match[2]:
+                value = self.element(match[1], match[2])
+            return value if isinstance(value, str) else match[0]
 
-        return re.sub(r"\$?\{?\b([A-Za-z_]\w*)\b\}?", number, text[:200])
+        return _NAME_OF_SUM.sub(number, text[:200])
 
 
 def joined(pieces: Iterator[tuple[str | list[str], bool]]) -> str:

@@ -4,10 +4,12 @@ bare words are.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import final
 
+from silicast.core.errors import SilicastError
 from silicast.formats._shell_lexer import Assignment, Command, Token, Word, WordPiece
 
 _Body = list[tuple[Command, bool]]
@@ -18,6 +20,22 @@ def plain(token: Token) -> str:
     if isinstance(token, Assignment) or len(token) != 1 or token[0].quote:
         return ""
     return token[0].text
+
+
+def as_written(token: Token) -> str:
+    """The text of a token without its quotes."""
+    if not isinstance(token, Assignment):
+        return "".join(part.text for part in token)
+    return f"{token.name}{'+' * token.adds}={''.join(map(as_written, token.words))}"
+
+
+def lost(what: str) -> SilicastError:
+    """Refuses what changes arguments in a way that only running would say."""
+    return SilicastError(
+        f"{what} cannot be followed without running it",
+        field="shift",
+        hint="write the options of the run where it starts, instead of arguments",
+    )
 
 
 def echoed(tokens: Sequence[Token]) -> Word | None:
@@ -34,6 +52,34 @@ def echoed(tokens: Sequence[Token]) -> Word | None:
         return None
     parts = [part for word in words for part in (WordPiece(" ", "'"), *word)]
     return (*parts[1:], WordPiece("\n", "'"))
+
+
+def read_values(
+    words: Sequence[str], text: str, separators: str = ""
+) -> dict[str, str | list[str]]:
+    """Variables that ``read`` gives values to.
+
+    Args:
+        words: of the command; separators: letters that part words, "" = blanks.
+
+    >>> read_values(["read", "-r", "A", "B"], "1 2 3")
+    {'A': '1', 'B': '2 3'}
+    >>> read_values(["read", "-ra", "P"], "x,y", ",")
+    {'P': ['x', 'y']}
+    """
+    flags = [word for word in words[1:] if word.startswith("-")]
+    names = [word for word in words[1:] if word.isidentifier()]
+    if len(names) == 1 and not any("a" in flag for flag in flags):
+        return {names[0]: text}
+    parts = re.split(rf"[{re.escape(separators)}]" if separators else r"\s+", text.strip())
+    if len(names) == 1:
+        return {names[0]: parts}
+    last = len(names) - 1
+    joint = (separators or " ")[0]
+    return {
+        name: joint.join(parts[at:]) if at == last else "".join(parts[at : at + 1])
+        for at, name in enumerate(names)
+    }
 
 
 def with_names(commands: Iterable[Command]) -> Iterator[tuple[Command, bool]]:

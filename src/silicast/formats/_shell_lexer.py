@@ -7,13 +7,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
 
-_ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=")
+_ASSIGNED = re.compile(r"([A-Za-z_]\w*)(?:\[([^\]\n=]{1,200})\])?(\+?)=")
 _HERE_DOCUMENT = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)\1")
 _COUNTER = re.compile(
     r"\s*\(\(\s*(?P<name>[A-Za-z_]\w{0,99})\s*=\s*(?P<start>\d{1,9}|\$\w{1,99})\s*;"
     r"\s*(?P=name)\s*(?P<less><=?|!=)\s*(?P<end>[\w${}]{1,99})\s*;"
     r"\s*(?:(?P=name)\+\+|\+\+(?P=name)|(?P=name)\s*\+=\s*(?P<step>\d{1,9}))\s*\)\)"
 )
+SUM = "(("
+"""The head of a command that is a sum; its second word is the sum."""
+_SUM = re.compile(r"\(\(((?:[^()\n]|\([^()\n]{0,200}\)){1,200}?)\)\)")
 _PLACEHOLDER = re.compile(
     r"<(?:[A-Z][A-Z0-9_./-]*|[A-Za-z][\w./-]*(?: [\w./-]+)+)>(?=[\s\"'`;|&)]|$)"
 )
@@ -45,12 +48,17 @@ Word = tuple[WordPiece, ...]
 @final
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """``NAME=value``, ``NAME+=value`` or ``NAME=(words)``."""
+    """``NAME=value``, ``NAME+=value`` or ``NAME=(words)``.
+
+    Attributes:
+        subscript: of ``NAME[subscript]=value``, "" = none.
+    """
 
     name: str
     adds: bool
     words: tuple[Word, ...]
     is_array: bool
+    subscript: str = ""
 
 
 Token = Word | Assignment
@@ -104,15 +112,20 @@ class _Lexer:
         joined = ""
         while self.at < len(self.text):
             letter = self.text[self.at]
-            if letter in "\n;&|()":
+            if letter == "(" and (match := _SUM.match(self.text, self.at)):
+                if tokens:
+                    yield self.command(tokens, joined)
+                    joined = ""
+                self.at = match.end()
+                tokens = [(WordPiece(SUM),), (WordPiece(match[1], '"'),)]
+            elif letter in "\n;&|()":
                 if tokens:
                     yield self.command(tokens, joined)
                     joined = ""
                 self.document = self.source = self.target = None
                 tokens = []
                 if letter != "\n" and len(joined) < _LONGEST_OPERATOR:
-                    apart = letter == "(" == joined[-1:] and self.text[self.at - 1] != "("
-                    joined += " " * apart + letter  # brackets that stand together hold a sum
+                    joined += letter
                 self.at += 1
                 if letter == "\n":
                     self.at = max(self.at, self.behind_documents)
@@ -194,11 +207,11 @@ class _Lexer:
         if match is None:
             return self.word()
         self.at = match.end()
-        name, adds = match[1], bool(match[2])
+        name, subscript, adds = match[1], match[2] or "", bool(match[3])
         if self.text[self.at : self.at + 1] == "(":
             self.at += 1
             return Assignment(name, adds, tuple(self.array()), is_array=True)
-        return Assignment(name, adds, (self.word(),), is_array=False)
+        return Assignment(name, adds, (self.word(),), is_array=False, subscript=subscript)
 
     def array(self) -> Iterator[Word]:
         while self.at < len(self.text) and self.text[self.at] != ")":

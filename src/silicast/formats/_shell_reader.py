@@ -10,11 +10,21 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import final
 
-from silicast.core.errors import SilicastError, over_limit
+from silicast.core.errors import over_limit
 from silicast.formats._shell_expansion import MOST_NESTED, Expansion, joined
-from silicast.formats._shell_functions import Functions, echoed, plain, with_names
-from silicast.formats._shell_lexer import Assignment, Command, Token, Word, WordPiece, commands
-from silicast.formats._shell_sums import counted, integer_of
+from silicast.formats._shell_functions import (
+    Functions,
+    as_written,
+    echoed,
+    lost,
+    plain,
+    read_values,
+    with_names,
+)
+from silicast.formats._shell_lexer import SUM, Assignment, Command, Token, Word, WordPiece, commands
+from silicast.formats._shell_parameters import element_name
+from silicast.formats._shell_sums import PRINTS, integer_of, printed_text
+from silicast.formats._shell_writes import WrittenFiles
 from silicast.formats.shell_branches import CONDITIONS, Branches
 from silicast.formats.shell_options import (
     LAUNCHERS,
@@ -28,14 +38,13 @@ from silicast.formats.shell_options import (
     script_in,
     unresolved,
 )
-from silicast.formats.shell_runs import ScriptWrite, ShellRun, option_count
+from silicast.formats.shell_runs import ShellRun, option_count
 
 _DECLARES = frozenset(("export", "declare", "local", "readonly", "typeset"))
 _BEFORE = frozenset(("{", "!", "time", "exec", "nohup"))
 """Words before a command that runs as if it stood alone."""
 _Variables = dict[str, str | list[str]]
 _SOURCES = frozenset((".", "source"))
-_PRINTS = frozenset(("echo", "printf"))
 _OF_PRINTS = frozenset(("-n", "-e", "%s", "%s\\n", "%s "))
 _WRITERS = frozenset(("cat", "tee"))
 _PIPES = frozenset(("|", "|&"))
@@ -44,6 +53,8 @@ _CHANGES = re.compile(
     r"(?:([-+])\1)?([A-Za-z_]\w*)(?:([-+])\3|([-+*/%]?=)(?!=)(.{1,200}))?", re.DOTALL
 )
 _DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*):?=[^{}]*\}")
+_ONE_OUTPUT = re.compile(r"\$\([^(].*\)|`[^`]*`", re.DOTALL)
+"""What one command prints, which only running it would say."""
 _LOCALS = frozenset(("local", "declare", "typeset"))
 MOST_STEPS = 1 << 15
 """Commands that all calls of functions carry out together."""
@@ -58,6 +69,8 @@ class ScriptReader(Expansion):
     def __init__(self, variables: Mapping[str, str | list[str]], fixed: frozenset[str]) -> None:
         super().__init__(variables)
         self.exported, self.exports_all, self.fixed = set(variables), False, fixed
+        self.exported_copy = frozenset[str]()
+        self.keyed: set[str] = set()
         self.copy: Mapping[str, str | list[str]] | None = None
         self.copies = 0
         self.ended = False
@@ -67,7 +80,7 @@ class ScriptReader(Expansion):
             "unset": lambda words: self.restore(dict.fromkeys(map(plain, words))),
             ":": self.defaults,
         }
-        self.subshells: list[tuple[_Variables, set[str]] | None] = []
+        self.subshells: list[tuple[_Variables, set[str]]] = []
         self.functions = Functions()
         self.called: set[str] = set()
         self.local: dict[str, str | list[str] | None] | None = None
@@ -77,8 +90,7 @@ class ScriptReader(Expansion):
         self.loops: dict[str, int] = {}
         self.sourced: dict[str, None] = {}
         self.runs: list[ShellRun] = []
-        self.files: list[ScriptWrite] = []
-        self.known_files: tuple[int, dict[str, str]] = (0, {})
+        self.files = WrittenFiles()
         self.piped: Word | None = None
         self.before: Sequence[Token] = ()
         self.printed: list[str] | None = None
@@ -116,13 +128,12 @@ class ScriptReader(Expansion):
         if self.arguments and self.branches.in_skipped_loop:
             assigns = any(isinstance(token, Assignment) for token in tokens)
             if assigns or head == "shift":
-                raise _lost("a loop over the arguments of a call")
+                raise lost("a loop over the arguments of a call")
         if head == "for":
             self.loop(tokens)
         elif head not in CONDITIONS and tokens and self.branches.runs and not names:
-            in_brackets = bool(self.subshells) and self.subshells[-1] is None
-            if in_brackets or head == "let":
-                self.calculate(tokens, in_brackets=in_brackets)
+            if head in ("let", SUM):
+                self.calculate(head, tokens[1:])
                 return
             if command.joined in _PIPES and command.document is None:
                 command = replace(command, document=piped)
@@ -151,7 +162,7 @@ class ScriptReader(Expansion):
             names = printed[1:] if is_cat else []
             if not names:
                 self.sourced[f"what {' '.join(printed)[:80]} prints"] = None
-        variables = self.known_variables()
+        variables = self.known_files()
         if names and all(name in variables for name in names):
             script = (WordPiece("\n".join(variables[name] for name in names), "'"),)
         self.sourced |= {name[:80]: None for name in names if name and name not in variables}
@@ -162,23 +173,19 @@ class ScriptReader(Expansion):
 
     def bracket(self, joined: str) -> None:
         """Subshells that begin and end between two commands; one changes no variable outside."""
-        for sums in re.split(r"(\(\()", joined.replace("()", "")):
-            if sums == "((":
-                self.subshells += [None, None]
-                continue
-            for letter in sums:
-                if letter == "(":
-                    self.count("".join(self.variables))
-                    self.subshells.append((dict(self.variables), set(self.exported)))
-                elif letter == ")" and self.subshells:
-                    self.leave(len(self.subshells) - 1)
+        for letter in joined.replace("()", ""):
+            if letter == "(":
+                self.count("".join(self.variables))
+                self.subshells.append((dict(self.variables), set(self.exported)))
+            elif letter == ")" and self.subshells:
+                self.leave(len(self.subshells) - 1)
 
     def leave(self, depth: int) -> None:
         """Ends subshells until so many are open."""
         while len(self.subshells) > depth:
-            if (outer := self.subshells.pop()) is not None:
-                self.variables, self.exported = outer
-                self.copy = None
+            self.variables, self.exported = self.subshells.pop()
+            self.exported_copy = frozenset()
+            self.copy = None
 
     def call(self, name: str, arguments: list[str] | None) -> None:
         """Carries out a function.
@@ -269,7 +276,10 @@ class ScriptReader(Expansion):
         if self.copy is None and self.copies < MOST_COPIES:
             self.copy, self.copies = dict(self.variables), self.copies + 1
         variables = self.variables if self.copy is None else self.copy
-        self.runs.append(ShellRun(words, assigned, variables, loops=self.loops_around()))
+        if len(self.exported) != len(self.exported_copy):
+            self.exported_copy = frozenset(self.exported)
+        loops, exported = self.loops_around(), self.exported_copy
+        self.runs.append(ShellRun(words, assigned, variables, loops=loops, exported=exported))
 
     def shift(self, words: Sequence[Word]) -> None:
         """``shift``: the first arguments of the script or of a call fall away.
@@ -281,9 +291,9 @@ class ScriptReader(Expansion):
             return
         by = "".join(f for word in words for f in self.fields(word)) or "1"
         if not by.isdecimal() or len(by) > 9:
-            raise _lost(f"shift {by[:40]}")
+            raise lost(f"shift {by[:40]}")
         if self.branches.is_unsure or self.branches.in_loop:
-            raise _lost("shift in a loop, or where a condition holds of which it is not known,")
+            raise lost("shift in a loop, or where a condition holds of which it is not known,")
         if int(by) <= len(self.arguments):  # else the shell changes nothing
             self.count(self.arguments)
             self.arguments = self.arguments[int(by) :]
@@ -292,58 +302,47 @@ class ScriptReader(Expansion):
         tokens = command.tokens
         assigned = [token for token in tokens if isinstance(token, Assignment)]
         words = [token for token in tokens if not isinstance(token, Assignment)]
-        if head == "export" or (head in _DECLARES and "-x" in map(plain, words)):
-            self.exported |= {*map(plain, words[1:]), *(assignment.name for assignment in assigned)}
+        if head in _DECLARES:
+            self.declared({head, *map(plain, words)}, assigned)
         if assigned and (len(assigned) == len(tokens) or head in _DECLARES):
             self.assign_all(assigned, is_local=head in _LOCALS)
         elif command.joined not in _PIPES and command.document and plain(words[0]) == "read":
-            self.keep(plain(words[-1]), self.text(command.document))
+            self.read_input(words, assigned, self.text(command.document))
         elif head in _WRITERS and command.document is not None:
-            self.write(words, command)
+            self.piped = self.files.written_by(words, command)
         elif head in ("exit", "return"):
             self.ended = self.branches.is_certain(command.joined) and not self.subshells
         elif head in self.builtins:
             self.builtins[head](words[1:])
-        elif head in _PRINTS and command.target is None:
+        elif head in PRINTS and command.target is None:
             self.piped = echoed(tokens)
             if self.printed is not None:
                 self.printed.append(self.words_of(tokens))
         elif head not in _DECLARES and not self.calls(words, assigned):
-            if head not in _PRINTS:
+            if head not in PRINTS:
                 self.start(tokens)
             if command.target is not None:
-                self.files.append(ScriptWrite(command.target, echoed(tokens), command.appends))
+                self.files.add(command.target, echoed(tokens), appends=command.appends)
 
-    def write(self, words: Sequence[Word], command: Command) -> None:
-        """``cat`` and ``tee`` of a here-document: into files, or on to the next command."""
-        named = [word for word in words[1:] if not plain(word).startswith("-")]
-        flags = [plain(word) for word in words[1:] if word not in named]
-        document = command.document
-        if plain(words[0]) == "tee":
-            appends = "-a" in flags or "--append" in flags
-            self.files += [ScriptWrite(word, document, appends) for word in named]
-        elif named:
-            document = None  # cat takes the files that it names
-        if command.target is not None:
-            self.files.append(ScriptWrite(command.target, document, command.appends))
-        else:
-            self.piped = document
+    def read_input(self, words: Sequence[Word], assigned: Sequence[Assignment], text: str) -> None:
+        """``read``: gives variables the words of a text."""
+        separators = "".join(as_written(i.words[0]) for i in assigned if i.name == "IFS")
+        for name, value in read_values(list(map(plain, words)), text, separators).items():
+            self.keep(name, value)
 
-    def written(self) -> dict[str, str]:
-        """Texts of files by name, without those that are not known."""
-        texts: dict[str, str | None] = {}
-        for file in self.files:
-            name = "".join(self.fields(file.name))
-            before = texts.get(name, "") if file.appends else ""
-            text = None if file.text is None else self.text(file.text)
-            texts[name] = None if before is None or text is None else before + text
-        return {name: text for name, text in texts.items() if text is not None}
+    def declared(self, words: set[str], assigned: Sequence[Assignment]) -> None:
+        """Which variables ``export`` and ``declare`` export, and which are arrays with keys."""
+        names = words | {item.name for item in assigned}
+        if words & {"export", "-x"}:
+            self.exported |= names
+        if "-A" in words:
+            self.keyed |= names
 
-    def known_variables(self) -> dict[str, str]:
-        """As :meth:`written`, with the variables as they were when a file was last written."""
-        if self.known_files[0] != len(self.files):
-            self.known_files = len(self.files), self.written()
-        return self.known_files[1]
+    def known_files(self) -> dict[str, str]:
+        """Texts of files that the script wrote so far, with the variables as they were when one
+        was last written.
+        """
+        return self.files.texts(self.fields, self.text)
 
     def text(self, document: Word) -> str:
         """A here-document with its variables put in."""
@@ -369,12 +368,10 @@ class ScriptReader(Expansion):
             command, head = parsed[0], plain(parsed[0].tokens[0])
             if head == "cat" and command.document is not None:
                 text = self.text(command.document)
-            elif head in _PRINTS:
-                text = self.words_of(command.tokens)
             elif head in self.functions.bodies:
                 text = self.printed_by(command)
-            elif head == "seq":
-                text = counted(self.words_of(command.tokens).split())
+            else:
+                text = printed_text(head, self.words_of(command.tokens))
         self.nested -= 1
         return text
 
@@ -404,10 +401,10 @@ class ScriptReader(Expansion):
         self.arguments = [field for word in words[1:] for field in self.fields(word)]
         self.count(self.arguments)
 
-    def calculate(self, words: Sequence[Token], *, in_brackets: bool) -> None:
+    def calculate(self, head: str, words: Sequence[Token]) -> None:
         """``let`` and ``(( ))``: what they set a variable to; in a loop nobody knows it."""
-        texts = list(map(_as_written, words))
-        for text in "".join(texts).split(",") if in_brackets else texts:
+        texts = ["".join(as_written(word).split()) for word in words]
+        for text in "".join(texts).split(",") if head == SUM else texts:
             match = _CHANGES.fullmatch(text)
             if match is None:
                 continue
@@ -463,6 +460,8 @@ class ScriptReader(Expansion):
             ]
             words.append(joined((piece, False) for piece in pieces))
         self.count(words)
+        if words[:1] == [SUM]:
+            words[1:] = map(self.with_numbers, words[1:])
         return words
 
     def assign_all(self, assigned: Sequence[Assignment], *, is_local: bool) -> None:
@@ -474,10 +473,25 @@ class ScriptReader(Expansion):
 
     def assign(self, assignment: Assignment) -> None:
         value: str | list[str]
+        if assignment.subscript:
+            key = joined(self.pieces(assignment.subscript)).strip("'\"")
+            value = joined(self.pieces_of(assignment.words[0]))
+            self.keep_element(assignment.name, key, value, adds=assignment.adds)
+            return
+        if assignment.is_array and (elements := self.elements_in(assignment.words)):
+            if not assignment.adds:
+                self.restore({assignment.name: None})
+            for key, value in elements:
+                self.keep_element(assignment.name, key, value)
+            return
         if assignment.is_array:
             value = [field for word in assignment.words for field in self.fields(word)]
         else:
             value = joined(self.pieces_of(assignment.words[0]))
+            if _ONE_OUTPUT.fullmatch(value):  # which may be stated under the variable's name
+                value = f"${assignment.name}"
+                if assignment.name in self.fixed:
+                    return
         before = self.variables.get(assignment.name)
         if assignment.adds and before is not None:
             if isinstance(before, list):
@@ -485,6 +499,19 @@ class ScriptReader(Expansion):
             else:
                 value = [before, *value] if isinstance(value, list) else before + value
         self.keep(assignment.name, value)
+
+    def keep_element(self, name: str, key: str, value: str, *, adds: bool = False) -> None:
+        """The value of one element of an array from here on."""
+        before = self.element(name, key) or ""
+        whole, at = self.variables.get(name, []), integer_of(key)
+        words = [whole] if isinstance(whole, str) else list(whole)
+        value = before + value if adds else value
+        if at is not None and 0 <= at <= len(words) and name not in self.keyed:
+            self.keep(name, [*words[:at], value, *words[at + 1 :]])
+            return
+        self.keyed.add(name)
+        self.keep(element_name(name, key), value)
+        self.keep(name, [str(self.element(name, each)) for each in self.keys(name)])
 
     def start(self, tokens: Sequence[Token]) -> None:
         """Carries out a command, and those of a shell that it starts."""
@@ -495,14 +522,14 @@ class ScriptReader(Expansion):
             self.evaluate(" ".join(words[1:]))
             return
         if words and words[0] in _SOURCES:
-            text = self.known_variables().get(words[1]) if len(words) > 1 else None
+            text = self.known_files().get(words[1]) if len(words) > 1 else None
             if text is None:
                 self.sourced[" ".join(words[1:])] = None
             else:
                 self.evaluate(text)
             return
         at = file_at(words) if words[:1] and words[0] in TAKE_SCRIPTS else len(words)
-        if at < len(words) and words[at] in (files := self.known_variables()):
+        if at < len(words) and words[at] in (files := self.known_files()):
             command_text, text = shlex.join(words[at + 1 :]), files[words[at]]
             words = [words[0], "-c", f"set -- {command_text}\n{text}" if command_text else text]
         self.add(words, assigned)
@@ -566,19 +593,3 @@ class ScriptReader(Expansion):
             )
             for run in reader.runs
         )
-
-
-def _as_written(token: Token) -> str:
-    """The text of a token without its quotes."""
-    if not isinstance(token, Assignment):
-        return "".join(part.text for part in token)
-    return f"{token.name}{'+' * token.adds}={''.join(map(_as_written, token.words))}"
-
-
-def _lost(what: str) -> SilicastError:
-    """Refuses what changes arguments in a way that only running would say."""
-    return SilicastError(
-        f"{what} cannot be followed without running it",
-        field="shift",
-        hint="write the options of the run where it starts, instead of arguments",
-    )

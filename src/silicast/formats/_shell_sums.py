@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import PurePosixPath
 
+PRINTS = frozenset(("echo", "printf"))
 MAX_INTEGER = 1 << 63
 MOST_COUNTED = 4096
 _RANGE = re.compile(
     r"([^{}$`]{0,200})\{(?:(\d{1,9})\.\.(\d{1,9})|([^{}$`]{1,999}))\}([^{}$`]{0,200})"
 )
+_TESTS = {"==": "-eq", "!=": "-ne", "<": "-lt", "<=": "-le", ">": "-gt", ">=": "-ge"}
 _NUMBERS = re.compile(r"\s*(?:(\d+)|([-+*/%()]))")
 
 
@@ -34,6 +37,42 @@ def integer_of(text: str) -> int | None:
     except (IndexError, ValueError, ZeroDivisionError, RecursionError):
         return None
     return None if tokens or abs(value) > MAX_INTEGER else value
+
+
+def sum_as_test(text: str) -> list[str]:
+    """What ``(( ))`` asks, as the words of a test; "$" stands for a side that is not known.
+
+    >>> sum_as_test("8 / 2 >= 4 && 1"), sum_as_test("x > 1")
+    (['4', '-ge', '4', '&&', '1', '-ne', '0'], ['$', '-gt', '1'])
+    """
+    words: list[str] = []
+    for part in re.split(r"(&&|\|\|)", text):
+        if part in ("&&", "||"):
+            words.append(part)
+            continue
+        left, name, right = (*re.split(r"([<>=!]=|[<>])", part, maxsplit=1), "!=", "0")[:3]
+        sides = [integer_of(side) for side in (left, right)]
+        known = ["$" if side is None else str(side) for side in sides]
+        words += [known[0], _TESTS[name], known[1]]
+    return words
+
+
+def printed_text(program: str, text: str) -> str | None:
+    """What a program prints that is given words; None = only running it would say.
+
+    >>> printed_text("echo", "a b"), printed_text("basename", "a/b.sh .sh")
+    ('a b', 'b')
+    """
+    words = text.split()
+    if program in PRINTS:
+        return text
+    if program == "seq":
+        return counted(words)
+    if program == "basename" and 1 <= len(words) <= 2:
+        return PurePosixPath(words[0]).name.removesuffix(words[1] if len(words) > 1 else "")
+    if program == "dirname" and len(words) == 1:
+        return str(PurePosixPath(words[0]).parent)
+    return None
 
 
 def counted(words: Sequence[str]) -> str | None:

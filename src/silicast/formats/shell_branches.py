@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import final
 
-from silicast.formats._shell_lexer import Token
+from silicast.formats._shell_lexer import SUM, Token
+from silicast.formats._shell_sums import sum_as_test
 
 CONDITIONS = frozenset(("[", "[[", "test", "while", "until", "case", "for"))
 """Heads of commands that are no work of a script."""
@@ -185,7 +186,8 @@ class Branches:
         asks = bool(self._frames) and self._frames[-1].asks
         negated = plain(tokens[0]) == "!"
         inner = tokens[1:] if negated else tokens
-        is_test = bool(inner) and plain(inner[0]) in ("[", "[[", "test")
+        is_sum = bool(inner) and plain(inner[0]) == SUM
+        is_test = is_sum or (bool(inner) and plain(inner[0]) in ("[", "[[", "test"))
         value: Truth = self._test(inner) if is_test else (None if asks else True)
         if negated and value is not None:
             value = not value
@@ -200,11 +202,13 @@ class Branches:
             self._frames[-1].value = value
             return []
         self._last = value
-        return [] if is_test else tokens
+        return [] if is_test and not is_sum else tokens  # a sum may change variables
 
     def _test(self, tokens: Sequence[Token]) -> Truth:
         words = self._words(tokens)
         head, words = words[0], words[1:]
+        if head == SUM:
+            return truth_of(sum_as_test(" ".join(words)))
         if head in ("[", "[["):
             words = words[:-1] if words and words[-1] in ("]", "]]") else words
         return truth_of(words)
@@ -271,7 +275,7 @@ def truth_of(words: Sequence[str]) -> Truth:
         return fnmatchcase(left, right)
     if name == "!=":
         return not fnmatchcase(left, right)
-    if name in _COMPARES and left.isdecimal() and right.isdecimal():
+    if name in _COMPARES and left.lstrip("-").isdecimal() and right.lstrip("-").isdecimal():
         return bool(_COMPARES[name](int(left), int(right)))
     return None
 

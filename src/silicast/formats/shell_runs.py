@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
-from silicast.formats._shell_lexer import Word
-
 
 @final
 @dataclass(frozen=True)
@@ -17,6 +15,7 @@ class ShellRun:
     Attributes:
         words: of the command; assigned: variables that have values for it alone.
         variables: of the shell that carries it out, as they are then.
+        exported: names of them that a program which the shell starts has too.
         around: words of the commands that start that shell, without its script; () = the script's.
         apart: the shell is on another machine, or in a container.
         loops: variable of each loop around it ("" = none) -> how often it runs, 0 = not known.
@@ -28,18 +27,9 @@ class ShellRun:
     around: tuple[str, ...] = ()
     apart: bool = False
     loops: Mapping[str, int] = field(default_factory=dict)
+    exported: frozenset[str] = frozenset()
 
 
 def option_count(words: Sequence[str]) -> int:
     """Long options among words."""
     return sum(word.startswith("--") for word in words)
-
-
-@final
-@dataclass(frozen=True)
-class ScriptWrite:
-    """What a command writes to a file; None = not known."""
-
-    name: Word
-    text: Word | None
-    appends: bool

@@ -77,7 +77,7 @@ class Script:
             tuple(reader.branched),
             tuple(reader.missing),
             reader.looped,
-            reader.written(),
+            reader.known_files(),
             tuple(reader.sourced),
         )
 

@@ -27,6 +27,8 @@ Task = Literal[
     "kernel", "collective", "graph", "inference", "serving", "training", "capacity", "plan",
     "workflow", "diagnose", "tune", "fits",
 ]  # fmt: skip
+OWN_FORMAT = "auto"
+"""In a number format's stead: the checkpoint's own."""
 TierChoice = Literal["auto", "bound", "analytic", "cross-device", "scaled", "calibrated"]
 FORMAT = 1
 
@@ -135,7 +137,7 @@ class PrecisionTable(Terse, frozen=True):
 
 def is_own_format(value: object) -> bool:
     """Whether a format is the checkpoint's own by a name of servers' command lines."""
-    return isinstance(value, str) and value.strip().casefold() == "auto"
+    return isinstance(value, str) and value.strip().casefold() == OWN_FORMAT
 
 
 class ParallelTable(Terse, frozen=True):

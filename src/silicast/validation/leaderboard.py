@@ -136,16 +136,20 @@ def leaderboard(
     boards: dict[str, list[SetScore]] = {}
     suites = sorted({row.labels.get("suite", "") for row in truths} - {""})
     for name in (*SETS, *(f"{SUITE}{suite}" for suite in suites)):
-        chosen = [[row for row in truths if _belongs(name, row, each)] for each in submissions]
+        chosen = [
+            [row for row in truths if _belongs(name, row, submission)] for submission in submissions
+        ]
         pairs = [
-            (each, rows)
-            for each, rows in zip(submissions, chosen, strict=True)
-            if rows and (not name.startswith(SUITE) or _answers_some(each, rows))
+            (submission, rows)
+            for submission, rows in zip(submissions, chosen, strict=True)
+            if rows and (not name.startswith(SUITE) or _answers_some(submission, rows))
         ]
         if not pairs:
             continue
-        scores = [score(each, rows) for each, rows in pairs]
-        errors = [{row.id: [*_errors(each, row)] for row in rows} for each, rows in pairs]
+        scores = [score(submission, rows) for submission, rows in pairs]
+        errors = [
+            {row.id: [*_errors(submission, row)] for row in rows} for submission, rows in pairs
+        ]
         boards[name] = _ranked(scores, errors)
     return boards
 
@@ -174,7 +178,7 @@ def _belongs(name: str, row: TruthLine, submission: Submission) -> bool:
 
 
 def _named(name: str, seen: Sequence[str]) -> bool:
-    return normalise(name) in {normalise(each) for each in seen}
+    return normalise(name) in {normalise(other) for other in seen}
 
 
 def score(submission: Submission, truths: Sequence[TruthLine]) -> SetScore:
@@ -270,10 +274,10 @@ def _ranked(
     Args:
         errors: of each tool, case -> errors of its metrics.
     """
-    ids = {name: at for at, name in enumerate(sorted({name for each in errors for name in each}))}
+    ids = {name: at for at, name in enumerate(sorted({name for table in errors for name in table}))}
     sums, counts = np.zeros((2, len(errors), len(ids)))
-    for tool, each in enumerate(errors):
-        for name, case_errors in each.items():
+    for tool, table in enumerate(errors):
+        for name, case_errors in table.items():
             sums[tool, ids[name]], counts[tool, ids[name]] = sum(case_errors), len(case_errors)
     random = np.random.default_rng(0)
     ranks = np.empty((DRAWS, len(errors)))
@@ -286,10 +290,10 @@ def _ranked(
         ranks[at] = 1 + (mean[None, :] < mean[:, None]).sum(1)
     low, high = np.quantile(ranks, [(1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0], axis=0).astype(int)
     ranged = [
-        replace(each, best_rank=int(best), worst_rank=int(worst))
-        for each, best, worst in zip(scores, low, high, strict=True)
+        replace(tool_score, best_rank=int(best), worst_rank=int(worst))
+        for tool_score, best, worst in zip(scores, low, high, strict=True)
     ]
-    return sorted(ranged, key=lambda each: each.mean)
+    return sorted(ranged, key=lambda ranked: ranked.mean)
 
 
 def enter(ledger: Path, tools: Sequence[str], now: datetime) -> None:
@@ -327,12 +331,12 @@ def now() -> datetime:
 def board_rows(scores: Sequence[SetScore]) -> list[dict[str, Any]]:
     """Scores as plain tables, ranks as a range."""
     rows = []
-    for each in scores:
-        table = {name: getattr(each, name) for name in each.__dataclass_fields__}
+    for tool_score in scores:
+        table = {name: getattr(tool_score, name) for name in tool_score.__dataclass_fields__}
         rank = (
-            f"{each.best_rank}"
-            if each.best_rank == each.worst_rank
-            else (f"{each.best_rank}-{each.worst_rank}")
+            f"{tool_score.best_rank}"
+            if tool_score.best_rank == tool_score.worst_rank
+            else (f"{tool_score.best_rank}-{tool_score.worst_rank}")
         )
         rows.append({"rank": rank, **table})
     return rows

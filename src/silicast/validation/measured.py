@@ -171,75 +171,91 @@ def cases_of(dataset: Dataset, device: str) -> tuple[list[Case], list[Scored]]:
     """Rows that a scenario can say, and those that none can: they have no prediction."""
     cases: list[Case] = []
     unread: list[Scored] = []
-    for each, made in _makers(dataset, device):
+    for dataset_row, made in _makers(dataset, device):
         try:
             cases += made()
         except SilicastError as error:
             if error.field in OWN:
                 raise
-            unread.append(Scored(_unsaid(each), reason=str(error)))
+            unread.append(Scored(_unsaid(dataset_row), reason=str(error)))
     return cases, unread
 
 
 def _makers(dataset: Dataset, device: str) -> Iterator[tuple[DatasetRow[Any], Any]]:
     """Each row, and what makes its cases."""
     for kernel in dataset.kernels:
-        yield kernel, lambda each=kernel: [_kernel(each, _device(each, device))]
+        yield (
+            kernel,
+            lambda dataset_row=kernel: [_kernel(dataset_row, _device(dataset_row, device))],
+        )
     for collective in dataset.collectives:
-        yield (collective, lambda each=collective: [collective_case(each, _device(each, device))])
+        yield (
+            collective,
+            lambda dataset_row=collective: [
+                collective_case(dataset_row, _device(dataset_row, device))
+            ],
+        )
     for host in dataset.hosts:
-        yield host, lambda each=host: [host_case(each, _device(each, device))]
+        yield host, lambda dataset_row=host: [host_case(dataset_row, _device(dataset_row, device))]
     for run in dataset.runs:
-        yield run, lambda each=run: run_cases(each, _device(each, device, needed=False))
+        yield (
+            run,
+            lambda dataset_row=run: run_cases(
+                dataset_row, _device(dataset_row, device, needed=False)
+            ),
+        )
 
 
-def _device(each: DatasetRow[Any], given: str, *, needed: bool = True) -> str:
-    called, folder = each.device
+def _device(dataset_row: DatasetRow[Any], given: str, *, needed: bool = True) -> str:
+    called, folder = dataset_row.device
     if called.endswith(".toml"):
         return str(folder / called)
     if not (called or given) and needed:
         raise SilicastError(
-            f"row {each.number} names no device",
+            f"row {dataset_row.number} names no device",
             field="device",
-            file=str(each.file),
+            file=str(dataset_row.file),
             hint="--device with a catalog name or the path of a device file",
         )
     return called or given
 
 
-def _kernel(each: DatasetRow[TableKernel], device: str) -> Case:
-    values = each.row.values
+def _kernel(dataset_row: DatasetRow[TableKernel], device: str) -> Case:
+    values = dataset_row.row.values
     columns = {k: v for k, v in values.items() if k not in NOTED and k not in TIMES}
     op = kernel_case(columns).op
     return Case(
         KERNELS, f"{op.family} {op.variant.dtype}",
         {"task": "kernel", "device": device, "kernel": columns}, Path(), "latency_us",
-        _microseconds(each), each.row.noise, op_hash(op), each.number, each.file,
+        _microseconds(dataset_row), dataset_row.row.noise, op_hash(op), dataset_row.number,
+        dataset_row.file,
     )  # fmt: skip
 
 
-def _microseconds(each: DatasetRow[TableKernel]) -> float:
-    time_columns = [name for name in TIMES if name in each.row.values]
-    time: Any = each.row.values[time_columns[0]] if len(time_columns) == 1 else None
+def _microseconds(dataset_row: DatasetRow[TableKernel]) -> float:
+    time_columns = [name for name in TIMES if name in dataset_row.row.values]
+    time: Any = dataset_row.row.values[time_columns[0]] if len(time_columns) == 1 else None
     number = isinstance(time, (int, float)) and not isinstance(time, bool)
     if not number or not 0.0 < time < float("inf"):
         raise SilicastError(
-            f"row {each.number} has no time above 0", file=str(each.file), field="latency_us"
+            f"row {dataset_row.number} has no time above 0",
+            file=str(dataset_row.file),
+            field="latency_us",
         )
     return float(time) * TIMES[time_columns[0]] * US_PER_S
 
 
-def _unsaid(each: DatasetRow[Any]) -> Case:
+def _unsaid(dataset_row: DatasetRow[Any]) -> Case:
     """A case of a row that no scenario says; its time does not matter."""
-    row = each.row
+    row = dataset_row.row
     if isinstance(row, TableKernel):
         kind, table, name = KERNELS, row.values, row.values.get("op", "kernel")
     elif isinstance(row, CollectiveRow):
         kind, table, name = COLLECTIVES, row.collective, row.collective.get("op", "collective")
     else:
         kind, table, name = MODELS, row.scenario, row.scenario.get("task", "run")
-    identity = content_hash([str(each.file), kind, each.number])
+    identity = content_hash([str(dataset_row.file), kind, dataset_row.number])
     return Case(
         kind, f"{str(name)[:40]} (not understood)", {"workload": table}, Path(), "", 1.0, None,
-        identity, each.number, each.file,
+        identity, dataset_row.number, dataset_row.file,
     )  # fmt: skip

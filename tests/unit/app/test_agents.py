@@ -58,6 +58,8 @@ def test_nothing_that_an_agent_says_opens_a_file(tool: Any, tmp_path: Path) -> N
 def test_names_are_resolved_or_the_nearest_offered() -> None:
     assert tools.resolve_names("h100", "device")["device"]["is"] == "H100-SXM-80GB"
     assert tools.resolve_names("h1000", "device")["device"]["is"] is None
+    awq = "Llama-3.1-70B-Instruct-AWQ"  # in no catalog: its name says all
+    assert tools.resolve_names(awq, "model")["model"]["is"] == awq
     assert tools.resolve_names("x" * 300)["status"] == "refused"
 
 

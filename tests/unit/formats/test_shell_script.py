@@ -54,6 +54,38 @@ def test_variables_of_branches_are_named() -> None:
     assert dict(script.variables) == {"A": "1", "C": "2", "D": "3"}
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "M=Qwen/Qwen3-8B\nx ${M##*/} ${M%%/*} ${M//\\//_} ${M,,} ${#M} ${M:0:4} ${M: -2}",
+            "Qwen3-8B Qwen Qwen_Qwen3-8B qwen/qwen3-8b 13 Qwen 8B",
+        ),
+        ("A=a.b.json\nx ${A%.*} ${A#*.} ${A/a/c} ${A^^}", "a.b b.json c.b.json A.B.JSON"),
+        ("declare -A T=([a]=1 [b]=2)\nx ${#T[@]} ${T[b]} ${T[c]:-7} ${!T[@]}", "2 2 7 a b"),
+        ("declare -A T\nT[x,1]=3\nT['y']=4\nk=x\nx ${T[$k,1]} ${T[y]}", "3 4"),
+        ("A=(3 4 5)\nA[3]=9\nx ${A[0]} ${A[-1]} ${A[@]:1:2} ${#A[@]}", "3 9 4 5 4"),
+        ("A=(2 4)\nI=1\nx $((A[I]*2)) ${A[$I]} ${A[I-1]}", "8 4 2"),
+        ("V=T\nT=5\nx ${!V}", "5"),
+        ("x $(( ${G:-8} * ${N:-2} ))", "16"),
+        ("N=2\nif (( N > 1 )); then A=2; else A=1; fi\nx $A", "2"),
+        ("N=1\n(( N == 1 && N < 3 )) || A=--no\n(( N != 1 )) || B=--yes\nx $A $B", "$A --yes"),
+        ("N=3\n(( N += 2 ))\n((M = N * 2))\nx $N $M", "5 10"),
+        ("M=a/b.sh\nx $(dirname $M) $(basename $M .sh)", "a b"),
+        ("read -r A B <<< '3 4'\nIFS=, read -ra P <<< 'a,b'\nx $A $B ${P[1]}", "3 4 b"),
+        ("N=$(nvidia-smi -L | wc -l)\nx $N", "$N"),
+    ],
+)
+def test_what_bash_makes_of_words(text: str, words: str) -> None:
+    """What bash 5.2 prints of the same texts, but for values that only running them would say."""
+    assert Script.parse(text).runs[-1] == ["x", *words.split()]
+
+
+def test_a_stated_value_stands_for_what_a_command_prints() -> None:
+    script = Script.parse("N=$(nvidia-smi -L | wc -l)\nx --tp $N", {"N": "8"})
+    assert script.command() == ["x", "--tp", "8"]
+
+
 @pytest.mark.parametrize(("given", "c"), [({}, None), ({"B": "1"}, "2")])
 def test_a_condition_follows_its_variables(given: dict[str, str], c: str | None) -> None:
     script = Script.parse('A=1\nif [ "$B" = 1 ]; then\n  C=2\nfi\nD=3', given)

@@ -185,3 +185,14 @@ def test_a_word_after_a_list_searches(
     assert shown in out
     main(words.split()[:1])
     assert len(out) < len(capsys.readouterr().out) or words.startswith("engines")
+
+
+@pytest.mark.parametrize("field", ["recipe", "kv_cache"])
+def test_the_own_format_of_a_checkpoint_is_offered(field: str) -> None:
+    """Servers' command lines take ``auto`` where a format is asked for."""
+    case = {
+        "format": 1, "task": "inference", "model": "Llama-3.1-8B", "device": "h100",
+        "precision": {field: "aut"}, "workload": WORK,
+    }  # fmt: skip
+    with pytest.raises(SilicastError, match="auto"):
+        predict(case)

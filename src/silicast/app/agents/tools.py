@@ -277,13 +277,18 @@ def known_names(text: str, kind: str, most: int) -> dict[str, Any]:
     table: dict[str, Any] = {}
     for name, index in kinds.items():
         if kind in ("any", name):
-            table[name] = _of_kind(text, index(), most)
+            table[name] = _of_kind(name, text, index(), most)
     return table
 
 
-def _of_kind(text: str, index: NameIndex[Any], most: int) -> dict[str, Any]:
+def _of_kind(kind: str, text: str, index: NameIndex[Any], most: int) -> dict[str, Any]:
+    from silicast.workload.models.lookup import find_model, names_model
+
     if text in index:
         return {"is": index.canonical(text)}
+    if kind == "model" and names_model(text):
+        model = find_model(text)
+        return {"is": model.name, "means": model.implied}
     containing = list(index.containing(text))[:most]
     try:
         index.canonical(text)

@@ -42,7 +42,15 @@ class LaunchMemoryTable(Strict, frozen=True):
         >>> table.at_start_gib(1), table.at_start_gib(8)
         (0.5, 0.75)
         """
-        return self.process_gib + (self.group_gib if gpus > 1 else 0.0)
+        return self.process_gib + self.collectives_gib(gpus)
+
+    def collectives_gib(self, gpus: int) -> float:
+        """Buffers of collectives on a device of a replica of so many, 2^30 bytes.
+
+        >>> LaunchMemoryTable(process_gib=0.5, group_gib=0.25).collectives_gib(8)
+        0.25
+        """
+        return self.group_gib if gpus > 1 else 0.0
 
 
 class HostLayersTable(Strict, frozen=True):

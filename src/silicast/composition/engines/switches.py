@@ -57,12 +57,12 @@ def choose(engine: Engine, stated: Mapping[str, Any], version: str = "") -> Chos
         remarks += _check_beside(name, table, value, stated)
         if value in table.usual:
             continue
-        backends = [each for each in engine.backends if value in each.by.get(switch, ())]
+        backends = [backend for backend in engine.backends if value in backend.by.get(switch, ())]
         _check_value(engine, name, switch, value, known=bool(backends))
-        for family in dict.fromkeys(family for each in backends for family in each.families):
-            able = [each for each in backends if family in each.families]
+        for family in dict.fromkeys(family for backend in backends for family in backend.families):
+            able = [backend for backend in backends if family in backend.families]
             other, before = kernels.setdefault(family, (name, able))
-            both = [each for each in before if each in able]
+            both = [backend for backend in before if backend in able]
             if not both:
                 raise _contradiction(name, value, other)
             kernels[family] = name, both
@@ -101,7 +101,7 @@ def check_kernels(
     """
     remarks, dropped = [], []
     for name, switch, table, value in _switches(engine, stated):
-        backends = [each for each in engine.backends if value in each.by.get(switch, ())]
+        backends = [backend for backend in engine.backends if value in backend.by.get(switch, ())]
         if not backends or value in table.usual:
             continue
         label = name if value in _WORDS.values() else value
@@ -119,7 +119,7 @@ def check_kernels(
     chosen = {
         family: able
         for family, backends in engine.kernels.chosen.items()
-        if (able := [each for each in backends if each not in dropped])
+        if (able := [backend for backend in backends if backend not in dropped])
     }
     kernels = msgspec.structs.replace(engine.kernels, chosen=chosen)
     return msgspec.structs.replace(engine, kernels=kernels), remarks
@@ -129,11 +129,11 @@ def _problem(
     engine: Engine, backends: list[Backend], device: Device, model: ModelConfig, formats: Precision
 ) -> tuple[str, str] | None:
     """Why none of the back ends runs, and what would; without a message nothing asks for them."""
-    if model.moe is None and all("moe" in each.families for each in backends):
+    if model.moe is None and all("moe" in backend.families for backend in backends):
         return "", f"{model.name} has no experts"
-    here = [each for each in backends if _can_run(each, device)]
+    here = [backend for backend in backends if _can_run(backend, device)]
     if not here:
-        positions = [position for each in backends for position in _positions(each)]
+        positions = [position for backend in backends for position in _positions(backend)]
         where = listed(list(dict.fromkeys(positions)))
         usual = f"leave it out and {engine.name} takes its usual kernels"
         return f"{device.name} cannot run {{0}}", f"it runs on {where}; {usual}"
@@ -141,7 +141,7 @@ def _problem(
         recipe = _recipe_of(backend, formats)
         if not backend.formats or not recipe or recipe in backend.formats:
             return None
-    runs = ", ".join(recipe for each in here for recipe in each.formats)
+    runs = ", ".join(recipe for backend in here for recipe in backend.formats)
     return f"{{0}} cannot run {_recipe_of(here[0], formats)}", f"it runs {runs}"
 
 
@@ -260,7 +260,7 @@ def _check_value(engine: Engine, name: str, switch: str, value: str, *, known: b
 def _values(engine: Engine, switch: str) -> list[str]:
     """Values that a switch may have and that are modelled."""
     table = engine.switches[switch]
-    by_kernels = [value for each in engine.backends for value in each.by.get(switch, ())]
+    by_kernels = [value for backend in engine.backends for value in backend.by.get(switch, ())]
     return [*dict.fromkeys((*table.usual, *by_kernels, *table.sets, *table.recipes))]
 
 

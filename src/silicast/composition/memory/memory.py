@@ -202,12 +202,11 @@ def launch_memory(
         return LaunchMemory(usable + weights, weights, 0, 0)
     if launch is None:
         return LaunchMemory(round(whole * share), weights, results, framework)
-    several = plan.gpus > 1
     return LaunchMemory(
         round(whole * share),
         weights,
         results,
         round(launch.process_gib * GIB),
-        round(launch.group_gib * GIB) if several else 0,
+        round(launch.collectives_gib(plan.gpus) * GIB),
         round(launch.graph_gib * GIB) if deployment.engine.launch.decode == "graph" else 0,
     )

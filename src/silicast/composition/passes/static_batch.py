@@ -63,23 +63,23 @@ class StaticBatch(Struct, frozen=True):
         """What the kernels of one device of every stage take beyond what it draws while it waits,
         joules.
         """
-        first, remaining = self.steps
+        first, decode = self.steps
         kernels_j = float(first.kernels_j(first.rows, first.rows[0]).sum())
         if len(self.weights):
-            each = remaining.kernels_j(remaining.rows, remaining.rows[len(self.weights) // 2])
-            kernels_j += float(each @ self.weights)
+            step_j = decode.kernels_j(decode.rows, decode.rows[len(self.weights) // 2])
+            kernels_j += float(step_j @ self.weights)
         for steps, counts in self.beside:
             kernels_j += float(steps.kernels_j(steps.rows, steps.rows[0]) @ counts)
         return kernels_j
 
     def tier_seconds(self) -> tuple[dict[Tier, float], dict[Tier, float]]:
         """Exposed time of the kernels of prefill and of all decode steps by tier, s."""
-        first, remaining = self.steps
+        first, decode = self.steps
         prefill = first.tier_seconds(int(first.rows[0]), first.all_rows)
         if not len(self.weights):
             return prefill, {}
-        middle = int(remaining.rows[len(self.weights) // 2])
-        return prefill, remaining.tier_seconds(middle, self.weights)
+        middle = int(decode.rows[len(self.weights) // 2])
+        return prefill, decode.tier_seconds(middle, self.weights)
 
     @property
     def memory_gb(self) -> Quantity:
@@ -126,9 +126,9 @@ def predict_static_batch(
     _, weights = decode_knots(output_len - 1)
     middle = decode_steps.rows[len(weights) // 2]
     step, _ = decode_steps.at("decode_step", middle, warnings)
-    remaining, decode_hz = decode_steps.at("decode", middle, warnings, weights)
-    remaining = replace(remaining, part=remaining.part.changed(count=output_len - 1))
-    total = summed("total", (first, remaining))
+    decode, decode_hz = decode_steps.at("decode", middle, warnings, weights)
+    decode = replace(decode, part=decode.part.changed(count=output_len - 1))
+    total = summed("total", (first, decode))
     evaluated = (prefill_steps, decode_steps)
     clocks = (prefill_hz, decode_hz)
     return StaticBatch(first, step, total, memory, clocks, evaluated, weights)
@@ -160,8 +160,8 @@ def batch_memory(
         return static_batch_memory(deployment, input_lens, output_len, cached)
     from silicast.composition.passes.framework_pass import framework_memory
 
-    current = busiest_group(input_lens, deployment.plan.attention_dp)
-    return framework_memory(deployment, len(current), max(current), output_len, framework)
+    prompts = busiest_group(input_lens, deployment.plan.attention_dp)
+    return framework_memory(deployment, len(prompts), max(prompts), output_len, framework)
 
 
 def gigabytes(memory: MemoryUse) -> Quantity:
@@ -223,12 +223,12 @@ class BatchSteps:
         """
         key = name, (int(typical), weights is not None)
         if key not in self._predictions:
-            current = self._breakdown(int(typical), weights)
-            self._predictions[key] = current.prediction(current.part(name))
-        result = self._predictions[key]
+            breakdown = self._breakdown(int(typical), weights)
+            self._predictions[key] = breakdown.prediction(breakdown.part(name))
+        prediction = self._predictions[key]
         if warnings:
-            result = replace(result, warnings=(*result.warnings, *warnings))
-        return result, self.times(int(typical)).clock_hz
+            prediction = replace(prediction, warnings=(*prediction.warnings, *warnings))
+        return prediction, self.times(int(typical)).clock_hz
 
     def whole(self, name: str, warnings: Sequence[str]) -> tuple[Prediction, float]:
         """The sum of all steps of the phase, whose clock is that of the first."""
@@ -256,13 +256,13 @@ class BatchSteps:
     @staticmethod
     def predict(wanted: Sequence[WantedSum]) -> None:
         """Finds sums of one model's steps together, which :meth:`at` then looks up."""
-        items = list({each.key: each for each in wanted}.values())
-        breakdowns = _sums_of(items)
-        predictions = Breakdown.predictions(breakdowns, [each.name for each in items])
-        for each, breakdown, prediction in zip(items, breakdowns, predictions, strict=True):
-            key = each.typical, each.weights is not None
-            each.steps._sums[key] = breakdown  # noqa: SLF001 - its own class
-            each.steps._predictions[each.name, key] = prediction  # noqa: SLF001
+        sums = list({sum_.key: sum_ for sum_ in wanted}.values())
+        breakdowns = _sums_of(sums)
+        predictions = Breakdown.predictions(breakdowns, [sum_.name for sum_ in sums])
+        for sum_, breakdown, prediction in zip(sums, breakdowns, predictions, strict=True):
+            key = sum_.typical, sum_.weights is not None
+            sum_.steps._sums[key] = breakdown  # noqa: SLF001 - its own class
+            sum_.steps._predictions[sum_.name, key] = prediction  # noqa: SLF001
 
 
 @final
@@ -284,7 +284,7 @@ def _sums_of(wanted: Sequence[WantedSum]) -> list[Breakdown]:
     """Sums of one model's steps, evaluated together."""
     if not wanted:
         return []
-    weighted = [each.steps.weighted(each.typical, each.weights) for each in wanted]
+    weighted = [sum_.steps.weighted(sum_.typical, sum_.weights) for sum_ in wanted]
     return Breakdown.several(wanted[0].steps.model, weighted)
 
 
@@ -303,18 +303,21 @@ def batch_steps(
     if framework is None:
         (alone,) = steps_together(deployment, ((input_lens, output_len),), (cached,))
         return alone
-    current = busiest_group(input_lens, deployment.plan.attention_dp)
-    current = [max(current)] * len(current)
-    states = _states(deployment, current, -1, output_len)
+    prompts = busiest_group(input_lens, deployment.plan.attention_dp)
+    prompts = [max(prompts)] * len(prompts)
+    states = _states(deployment, prompts, -1, output_len)
     rows = np.arange(len(states))
-    items = []
+    phases = []
     from silicast.composition.passes.framework_pass import decode_model, prefill_model
 
     makers = (prefill_model, decode_model) if len(rows) > 1 else (prefill_model,)
     for make, part in zip(makers, (rows[:1], rows[1:]), strict=False):
-        model, some = make(deployment, len(current), current[0], framework), states.chosen(part)
-        items.append(BatchSteps(model, some, np.arange(len(part)), model.steps(some)))
-    return items[0], items[-1]
+        model = make(deployment, len(prompts), prompts[0], framework)
+        part_states = states.chosen(part)
+        phases.append(
+            BatchSteps(model, part_states, np.arange(len(part)), model.steps(part_states))
+        )
+    return phases[0], phases[-1]
 
 
 def steps_together(
@@ -328,7 +331,9 @@ def steps_together(
         cached: of each batch, tokens of each sequence before its prompt; () = none.
     """
     steps = _held_together(deployment, batches, cached)
-    BatchSteps.predict([each for one in zip(steps, batches, strict=True) for each in _wanted(*one)])
+    BatchSteps.predict(
+        [sum_ for pair in zip(steps, batches, strict=True) for sum_ in _wanted(*pair)]
+    )
     return steps
 
 
@@ -352,14 +357,16 @@ def batch_times(
     and memory; arguments as of :func:`steps_together`.
     """
     steps = _held_together(deployment, batches, cached)
-    wanted = [_wanted(*each) for each in zip(steps, batches, strict=True)]
-    items = {each.key: each for one in wanted for each in one}
-    sums = dict(zip(items, Breakdown.times_alone(_sums_of(list(items.values()))), strict=True))
+    wanted = [_wanted(*pair) for pair in zip(steps, batches, strict=True)]
+    distinct = {sum_.key: sum_ for sums in wanted for sum_ in sums}
+    sums = dict(
+        zip(distinct, Breakdown.times_alone(_sums_of(list(distinct.values()))), strict=True)
+    )
     times = []
-    for one in wanted:
-        prefill, *decode = (sums[each.key] for each in one)
-        step, remaining = decode or (None, None)
-        total = prefill if remaining is None else prefill.then(remaining)
+    for batch_sums in wanted:
+        prefill, *decode = (sums[sum_.key] for sum_ in batch_sums)
+        step, decode_sum = decode or (None, None)
+        total = prefill if decode_sum is None else prefill.then(decode_sum)
         median = None if step is None else step.quantity
         times.append(BatchTimes(prefill.quantity, median, total.quantity))
     return times
@@ -369,13 +376,13 @@ def _wanted(
     steps: tuple[BatchSteps, BatchSteps], batch: tuple[Sequence[int], int]
 ) -> list[WantedSum]:
     """What is asked of a batch: its prefill; where it decodes, the median step and all of them."""
-    (first, remaining), (_, output_len) = steps, batch
+    (first, decode), (_, output_len) = steps, batch
     wanted = [WantedSum(first, "prefill", int(first.rows[0]), first.all_rows)]
     if output_len > 1:
         _, weights = decode_knots(output_len - 1)
-        middle = int(remaining.rows[len(weights) // 2])
-        wanted.append(WantedSum(remaining, "decode_step", middle))
-        wanted.append(WantedSum(remaining, "decode", middle, weights))
+        middle = int(decode.rows[len(weights) // 2])
+        wanted.append(WantedSum(decode, "decode_step", middle))
+        wanted.append(WantedSum(decode, "decode", middle, weights))
     return wanted
 
 
@@ -383,32 +390,34 @@ def _held_together(
     deployment: Deployment, batches: Sequence[tuple[Sequence[int], int]], cached: Sequence[int]
 ) -> list[tuple[BatchSteps, BatchSteps]]:
     """The steps of batches at the clocks that they hold."""
-    model, each, prompts = step_model(deployment), [], []
+    model, batch_states, prompts = step_model(deployment), [], []
     for (input_lens, output_len), past in zip(batches, cached or [0] * len(batches), strict=True):
-        current = busiest_group(input_lens, deployment.plan.attention_dp)
-        elsewhere = sum(input_lens) - sum(current)
-        prompts.append((tuple(current), elsewhere, past))
-        each.append(_states(deployment, current, elsewhere, output_len).after(past))
-    joined = BatchStates.joined(each)
+        prompts_of_group = busiest_group(input_lens, deployment.plan.attention_dp)
+        elsewhere = sum(input_lens) - sum(prompts_of_group)
+        prompts.append((tuple(prompts_of_group), elsewhere, past))
+        batch_states.append(
+            _states(deployment, prompts_of_group, elsewhere, output_len).after(past)
+        )
+    joined = BatchStates.joined(batch_states)
     times = model.steps(joined)
-    starts = np.cumsum([0, *map(len, each)])
+    starts = np.cumsum([0, *map(len, batch_states)])
     prefills: dict[tuple[tuple[int, ...], int, int], BatchSteps] = {}
     steps_together, typical = [], list[tuple[int, BatchSteps, int]]()
-    for states, key, start in zip(each, prompts, starts.tolist(), strict=False):
+    for states, key, start in zip(batch_states, prompts, starts.tolist(), strict=False):
         rows = np.arange(len(states))
-        one = times if len(each) == 1 else times.of_states(start + rows)
+        batch_times = times if len(batch_states) == 1 else times.of_states(start + rows)
         prompt = rows[: max(int((states.prefill_sequences > 0).sum()), 1)]
         parts = (prompt, rows[len(prompt) :])
         if deployment.model.encoder is not None:
             parts = rows[:1], rows[1:]
-        first, remaining = (BatchSteps(model, states, part, one) for part in parts)
+        first, decode = (BatchSteps(model, states, part, batch_times) for part in parts)
         if key not in prefills:
             prefills[key] = first
             typical.append((start, first, 0))
-        if len(remaining.rows):
-            middle = int(remaining.rows[len(remaining.rows) // 2])
-            typical.append((start + middle, remaining, middle))
-        steps_together.append((prefills[key], remaining))
+        if len(decode.rows):
+            middle = int(decode.rows[len(decode.rows) // 2])
+            typical.append((start + middle, decode, middle))
+        steps_together.append((prefills[key], decode))
     clocks = model.held_clocks(times, joined, np.array([row for row, _, _ in typical]))
     limited = []
     for (at, steps, row), hz in zip(typical, clocks.tolist(), strict=True):
@@ -445,22 +454,22 @@ def _hold_together(
 
 
 def _states(
-    deployment: Deployment, current: Sequence[int], elsewhere: int, output_len: int
+    deployment: Deployment, prompts: Sequence[int], elsewhere: int, output_len: int
 ) -> BatchStates:
     """The prefill and the decode steps that are evaluated of a batch.
 
     Args:
-        current: prompts of the busiest group; ``elsewhere``: tokens of the others, -1 = as many
+        prompts: of the busiest group; ``elsewhere``: tokens of the others, -1 = as many
         each.
     """
     knots, _ = decode_knots(output_len - 1)
     if deployment.model.encoder is not None:
-        return BatchStates.encoded(current, knots)
+        return BatchStates.encoded(prompts, knots)
     memory = deployment.engine.memory
-    states = BatchStates.prefill(current, elsewhere)
-    if memory.cuts_static_batches and 0 < memory.prefill_chunk_tokens < sum(current):
-        states = BatchStates.chunked(current, memory.prefill_chunk_tokens)
-    return states.then(BatchStates.decode(current, knots)) if deployment.model.causal else states
+    states = BatchStates.prefill(prompts, elsewhere)
+    if memory.cuts_static_batches and 0 < memory.prefill_chunk_tokens < sum(prompts):
+        states = BatchStates.chunked(prompts, memory.prefill_chunk_tokens)
+    return states.then(BatchStates.decode(prompts, knots)) if deployment.model.causal else states
 
 
 @lru_cache(maxsize=1024)

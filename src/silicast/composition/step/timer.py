@@ -98,8 +98,8 @@ class Timer:
         replays = np.where(
             states.prefill_sequences > 0, launch.prefill != "stream", launch.decode != "stream"
         )
-        result: I64 = np.where(replays, padded, tokens)
-        return result
+        run_tokens: I64 = np.where(replays, padded, tokens)
+        return run_tokens
 
     def times(self, states: BatchStates, device: Device) -> NodeTimes:
         """Times of all nodes for all states."""
@@ -194,12 +194,12 @@ class Timer:
         assert isinstance(before, KernelTimes)
         assert boosted.batch is not None
         assert call.batch is not None
-        current = call.clocks_of(clocks)
+        call_clocks = call.clocks_of(clocks)
         model = self._model(call.batch.family, clocks.devices[0])
-        slow = model.analysed_at(call.batch, current)
+        slow = model.analysed_at(call.batch, call_clocks)
         slow_s = self._usual_s(model, call.batch, slow, clocks.devices[0])
         before_s = np.atleast_1d(self._before_s(model, boosted.batch, before))[index]
-        most = np.array([self._most(device) for device in current.devices])[current.row]
+        most = np.array([self._most(device) for device in call_clocks.devices])[call_clocks.row]
         return _slowed(beside_analysis(as_arrays(before), index), slow, slow_s / before_s, most)
 
     def slowed(self, call: OpStateGrid, device: Device, index: I64 | None = None) -> OpStateGrid:
@@ -365,11 +365,11 @@ class Timer:
             batch = OpBatch.from_ops([op for op in ops for _ in range(count)])
         else:
             sizes: dict[str, Any] = dict(columns(ops, symbols, count))
-            one = len(ops) == count == 1 and group.family not in TRANSFERS
-            one = one and not group.variant.flag(ON_HOST)
-            if one:
+            is_lone = len(ops) == count == 1 and group.family not in TRANSFERS
+            is_lone = is_lone and not group.variant.flag(ON_HOST)
+            if is_lone:
                 sizes = {name: int(values[0]) for name, values in sizes.items()}
-            batch = OpBatch(group.family, group.variant, sizes, numbers=one)
+            batch = OpBatch(group.family, group.variant, sizes, numbers=is_lone)
         if group.family in COLLECTIVES:
             from silicast.communication.collective import collective_batch_times
 
@@ -377,12 +377,14 @@ class Timer:
             assert isinstance(gpus, int)
             assert isinstance(stride, int)
             links = topology(self.machine, gpus, crosses=group.crosses, stride=stride)
-            known = self.machine.evidence
-            result = collective_batch_times(
-                batch, links, learned=known.learned, measured=known.collectives
+            evidence = self.machine.evidence
+            kernel_times = collective_batch_times(
+                batch, links, learned=evidence.learned, measured=evidence.collectives
             )
             taken = link_shares(links)
-            return OpStateGrid(group, members, positions, rows, rows, count, None, result, taken)
+            return OpStateGrid(
+                group, members, positions, rows, rows, count, None, kernel_times, taken
+            )
         if group.family in OF_HOST:
             moved = host_times(batch, self.machine)
             return OpStateGrid(
@@ -412,8 +414,10 @@ class Timer:
         """Times on another device than the machine's, or on that."""
         if device.execution_model == self.machine.device.execution_model:
             return self._timed(batch, device)
-        known = self.machine.evidence
-        return times_of(self._model(batch.family, device), batch, device.in_state("boost"), known)
+        evidence = self.machine.evidence
+        return times_of(
+            self._model(batch.family, device), batch, device.in_state("boost"), evidence
+        )
 
     def lengthy(self, members: Sequence[int], states: BatchStates, rows: I64) -> OpBatch | None:
         """Nodes whose sizes are the lengths of sequences as one batch; None of other nodes."""
@@ -436,8 +440,8 @@ class Timer:
     def _timed(self, batch: OpBatch, device: Device) -> KernelTimes:
         implementation = self._model(batch.family, device)
         boosted = self.machine.boosted_device
-        known = self.machine.evidence
-        times = in_whole_models(times_of(implementation, batch, boosted, known), known)
+        evidence = self.machine.evidence
+        times = in_whole_models(times_of(implementation, batch, boosted, evidence), evidence)
         times = longer(times, self.machine.engine.taken_as.factor(device.architecture))
         if top_hz(device) == top_hz(boosted):
             return times
@@ -486,15 +490,15 @@ def _distinct(
     if (values == values[:, :1]).all():
         return dict(zip(names, values[:, :1], strict=True)), np.zeros(len(rows), dtype=np.int64)
     if len(rows) <= FEW:  # numbers take less time than arrays
-        each = list(zip(*values.tolist(), strict=True))
-        sets = sorted(set(each))
-        firsts = [each.index(one) for one in sets]
-        positions: I64 = np.array([sets.index(one) for one in each])
+        members = list(zip(*values.tolist(), strict=True))
+        sets = sorted(set(members))
+        firsts = [members.index(devices) for devices in sets]
+        positions: I64 = np.array([sets.index(devices) for devices in members])
         return dict(zip(names, values[:, firsts], strict=True)), positions
     key = np.zeros(len(rows), dtype=np.int64)
     for row in values:
-        known, number = np.unique(row, return_inverse=True)
-        key = key * len(known) + number
+        distinct, number = np.unique(row, return_inverse=True)
+        key = key * len(distinct) + number
     _, first, position = np.unique(key, return_index=True, return_inverse=True)
     return dict(zip(names, values[:, first], strict=True)), position
 

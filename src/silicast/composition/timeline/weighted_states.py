@@ -40,8 +40,8 @@ class WeightedStates:
         self._model, self._times = model, times
         self._counts = model.graph.counts[:, None]
         self._weights: F64 = np.array(weights)[:, None, :]
-        self._exposed = self._stacked(lambda each: each.exposed_s)
-        self._hidden = self._stacked(lambda each: each.hidden_s)
+        self._exposed = self._stacked(lambda times: times.exposed_s)
+        self._hidden = self._stacked(lambda times: times.hidden_s)
         self.weighted_s: F64 = self._exposed * self._weights
         self.exposed_s: F64 = self.weighted_s.sum(axis=2)
         self.hidden_s: F64 = self._over_states(self._hidden)
@@ -52,7 +52,7 @@ class WeightedStates:
         return StepTimes.side_by_side(self._times, table)
 
     def _of_nodes(self, table: Callable[[NodeTimes], F64]) -> F64:
-        return self._stacked(lambda each: table(each.nodes))
+        return self._stacked(lambda times: table(times.nodes))
 
     def _over_states(self, table: F64) -> F64:
         over_states: F64 = (table * self._weights).sum(axis=2)
@@ -68,8 +68,8 @@ class WeightedStates:
     def runs(self) -> F64:
         """Executions of each node in each state, a hidden one for nothing: (sums, nodes, n)."""
         alone = self._exposed + self._hidden
-        remaining = np.divide(self._exposed, alone, out=np.ones_like(alone), where=alone > 0.0)
-        runs: F64 = remaining * self._counts
+        exposed_share = np.divide(self._exposed, alone, out=np.ones_like(alone), where=alone > 0.0)
+        runs: F64 = exposed_share * self._counts
         return runs
 
     @cached_property
@@ -96,7 +96,7 @@ class WeightedStates:
         """Of each sum, what all nodes add and their bounds, as :attr:`picoseconds` add up."""
         exposed, bound = whole_ps(self.exposed_s), whole_ps(self.bound_s)
         sums = exposed.sum(axis=1), np.minimum(bound, exposed).sum(axis=1)
-        return list(zip(*(each.tolist() for each in sums), strict=True))
+        return list(zip(*(column.tolist() for column in sums), strict=True))
 
     @cached_property
     def own_log_sd(self) -> F64:
@@ -109,7 +109,7 @@ class WeightedStates:
 
     @cached_property
     def _tiers(self) -> I64:
-        return self._stacked(lambda each: each.nodes.tiers)
+        return self._stacked(lambda times: times.nodes.tiers)
 
     @cached_property
     def typical_tiers(self) -> I64:
@@ -120,22 +120,22 @@ class WeightedStates:
     @cached_property
     def tier_seconds(self) -> list[dict[Tier, float]]:
         """Exposed time of kernels by tier, the best tier first; tiers without any are left out."""
-        items: list[dict[Tier, float]] = [{} for _ in self._times]
+        tiers: list[dict[Tier, float]] = [{} for _ in self._times]
         for number in reversed(range(len(TIERS))):
             if not (here := self._tiers == number).any():
                 continue
             spent = self._over_states(self._exposed * here).sum(axis=1)
-            for item, seconds in zip(items, spent.tolist(), strict=True):
+            for item, seconds in zip(tiers, spent.tolist(), strict=True):
                 if seconds:
                     item[TIERS[number]] = seconds
-        return items
+        return tiers
 
     @cached_property
     def between_s(self) -> tuple[list[float], list[float]]:
         """Of each sum, time between steps that the device waits for, and the host's beside it."""
         weights = self._weights[:, 0]
-        waited = (self._stacked(lambda each: each.between_s) * weights).sum(axis=1)
-        beside = (self._stacked(lambda each: each.between_hidden_s) * weights).sum(axis=1)
+        waited = (self._stacked(lambda times: times.between_s) * weights).sum(axis=1)
+        beside = (self._stacked(lambda times: times.between_hidden_s) * weights).sum(axis=1)
         return waited.tolist(), beside.tolist()
 
     @cached_property
@@ -167,8 +167,8 @@ class WeightedStates:
         """
         chosen = tuple(range(len(self._times[0].waits_s)) if directions is None else directions)
         if chosen not in self._host:
-            waits = self._stacked(lambda each: each.waits_s[list(chosen)])
-            launches = self._stacked(lambda each: each.launches_s[list(chosen)])
+            waits = self._stacked(lambda times: times.waits_s[list(chosen)])
+            launches = self._stacked(lambda times: times.launches_s[list(chosen)])
             waited, launched = (
                 (table * self._weights).reshape(len(table), -1).sum(axis=1).tolist()
                 for table in (waits, launches)

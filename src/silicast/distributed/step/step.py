@@ -120,8 +120,9 @@ class DistributedStep:
         """What a micro-batch runs, each with how often: some layers as in one pass, the others as
         in the other.
         """
-        again = tuple((each, self.again_share) for each in self.passes)
-        return again + tuple((each, 1.0 - self.again_share) for each in self.kept)
+        again = tuple((chunk_pass, self.again_share) for chunk_pass in self.passes)
+        share = 1.0 - self.again_share
+        return again + tuple((chunk_pass, share) for chunk_pass in self.kept)
 
     @property
     def bubble(self) -> float:
@@ -151,7 +152,7 @@ def _alike(model: ModelConfig, bounds: tuple[tuple[int, int], ...]) -> tuple[tup
         keys.append((kinds, ends))
         if (first == 0, last == model.staged_layers) == ends:
             firsts.setdefault(keys[-1], (first, last))
-    return tuple(firsts.get(key, each) for key, each in zip(keys, bounds, strict=True))
+    return tuple(firsts.get(key, chunk) for key, chunk in zip(keys, bounds, strict=True))
 
 
 def schedule_of(rank: Rank) -> PipelineSchedule:
@@ -176,7 +177,7 @@ def predict_step(
     bounds = model_bounds(rank.deployment.model, order.placement.stages)
     update = predict_update(rank.deployment.machine, _update(rank, bounds, optimizer, overlap))
     kinds = MicroBatches.from_rank(rank, overlap)
-    passes = tuple(predict_chunk(rank, *each, kinds.between) for each in alike(rank, bounds))
+    passes = tuple(predict_chunk(rank, *chunk, kinds.between) for chunk in alike(rank, bounds))
     if rank.plan.pp == 1:
         whole = _one_stage(rank, bounds[0], kinds, micro_batches)
         whole = replace(whole, part=whole.part.changed(name="forward_and_backward"))
@@ -264,8 +265,8 @@ def _one_stage(
     """All micro-batches of a device that holds all layers."""
     totals = []
     for kind, count in kinds.in_order(micro_batches):
-        one = predict_chunk(rank, *bounds, kind).total
-        totals.append(replace(one, part=repeated(one.part, count)))
+        total = predict_chunk(rank, *bounds, kind).total
+        totals.append(replace(total, part=repeated(total.part, count)))
     return totals[0] if len(totals) == 1 else _joined(totals, "micro_batches")
 
 
@@ -295,14 +296,17 @@ class _Pipeline:
         forward, back = (
             np.array(
                 [
-                    max(each.part_of(way).exposed_ps, _launched(each, way) + half)
-                    for each in self.passes
+                    max(chunk_pass.part_of(way).exposed_ps, _launched(chunk_pass, way) + half)
+                    for chunk_pass in self.passes
                 ]
             )
             for way in WAYS
         )
         weights = np.array(
-            [round(ps * _weight_share(one)) for ps, one in zip(back, self.passes, strict=True)]
+            [
+                round(ps * _weight_share(chunk_pass))
+                for ps, chunk_pass in zip(back, self.passes, strict=True)
+            ]
         )
         return Durations.of_stages(self.order.placement, forward, back - weights, weights)
 
@@ -357,10 +361,10 @@ class _Pipeline:
         limits = int(run.busy.argmax())
         waits = int(ends.max()) - int(run.busy[limits]) - int(sums[limits])
         count = order.micro_batches // len(np.unique(order.placement.path))
-        directions = [
-            replace(one, part=repeated(one.part, count))
+        directions = [  # none of a chunk without layers
+            replace(direction, part=repeated(direction.part, count))
             for number in placed[limits]
-            for one in self.passes[number].directions.values()  # none of a chunk without layers
+            for direction in self.passes[number].directions.values()
         ]
         work = _joined(directions, "forward_and_backward")
         sent = int(run.busy[limits]) - work.part.exposed_ps
@@ -392,23 +396,25 @@ class _Pipeline:
         """Durations with the transfers that a rank waits for: each pass but those at the ends of
         the model sends once, and what it receives was sent before it began.
         """
-        each, stage = self.durations.each.copy(), self.order.placement.stage
+        durations_ps, stage = self.durations.each.copy(), self.order.placement.stage
         last = self.order.placement.stages - 1
-        each[0] += send_ps * (stage < last)
-        each[1] += send_ps * (stage > 0)
-        each[2] += send_ps * (stage > 0)
-        return Durations(each)
+        durations_ps[0] += send_ps * (stage < last)
+        durations_ps[1] += send_ps * (stage > 0)
+        durations_ps[2] += send_ps * (stage > 0)
+        return Durations(durations_ps)
 
 
-def _launched(one: ProgramPass, way: Direction) -> int:
+def _launched(chunk_pass: ProgramPass, way: Direction) -> int:
     """What the host takes to launch a direction of a pass, picoseconds."""
-    return round(float(one.times.launches_s[WAYS.index(way)].sum()) * 1e12)
+    return round(float(chunk_pass.times.launches_s[WAYS.index(way)].sum()) * 1e12)
 
 
-def _weight_share(one: ProgramPass) -> float:
+def _weight_share(chunk_pass: ProgramPass) -> float:
     """Share of a backward pass that gradients of weights take."""
     whole = part = 0.0
-    for node, seconds in zip(one.model.graph.nodes, one.times.exposed_s[:, 0], strict=True):
+    for node, seconds in zip(
+        chunk_pass.model.graph.nodes, chunk_pass.times.exposed_s[:, 0], strict=True
+    ):
         if node.direction == "backward":
             whole += float(seconds)
             if node.name.endswith(("_grad_weight", "_grad_bias", "_grad_accumulated")):
@@ -428,8 +434,8 @@ def _update(
     usual = MicroBatches.from_rank(
         rank, overlap
     ).between  # as passes are predicted: one graph for both
-    counts = np.array([_parameters(rank, *each, usual) for each in alike(rank, tuple(bounds))])
-    dense, experts = (int(each) for each in counts[placed].sum(axis=1).max(axis=0))
+    counts = np.array([_parameters(rank, *chunk, usual) for chunk in alike(rank, tuple(bounds))])
+    dense, experts = (int(count) for count in counts[placed].sum(axis=1).max(axis=0))
     sharded = plan.zero > 0
     held = dense // (plan.sharers if sharded else 1)
     copies = plan.group("edp_shard").size
@@ -444,14 +450,14 @@ def _update(
         )
     nodes: list[Node] = []
     family = "reduce_scatter" if sharded else "all_reduce"
-    each = overlap.gradient_bits // 8
+    gradient_bytes = overlap.gradient_bits // 8
     last: tuple[str, ...] = ()
     if plan.zero < 3 and not overlap.gradients:
         replicas = dense // (plan.sharers if sharded else 1)
         for axis, count in (("shard", dense), ("edp", experts), ("replicate", replicas)):
             if count and plan.group(axis).size > 1:  # type: ignore[arg-type]
                 own_family = "all_reduce" if axis == "replicate" else family
-                op = collective(plan, own_family, axis, count * each)  # type: ignore[arg-type]
+                op = collective(plan, own_family, axis, count * gradient_bytes)  # type: ignore[arg-type]
                 nodes.append(Node(f"gradients_{axis}", op, last))
                 last = (nodes[-1].name,)
     for node in graph.blocks[0].nodes:
@@ -466,7 +472,7 @@ def _update(
                 optimizer,
                 deployment.precision.hidden,
                 rank.offload,
-                0 if overlap.gradients else each,
+                0 if overlap.gradients else gradient_bytes,
             )
         else:
             nodes.append(update)
@@ -490,13 +496,15 @@ def _parameters(rank: Rank, first: int, last: int, exchanges: Exchanges) -> tupl
 
 def _joined(parts: Sequence[Prediction], name: str) -> Prediction:
     """One after the other."""
-    both = [(each.part.exposed_ps, each.error, each.narrowed) for each in parts]
+    both = [
+        (prediction.part.exposed_ps, prediction.error, prediction.narrowed) for prediction in parts
+    ]
     return replace(
         parts[0],
-        part=Part.group(name, [each.part for each in parts]),
+        part=Part.group(name, [prediction.part for prediction in parts]),
         error=ErrorFactors.of_sum([(time, error) for time, error, _ in both]),
-        tier=weakest_tier(each.tier for each in parts),
-        domain=worst_domain(each.domain for each in parts),
+        tier=weakest_tier(prediction.tier for prediction in parts),
+        domain=worst_domain(prediction.domain for prediction in parts),
         warnings=said_by(*parts),
         narrowed=Later(lambda: narrowed_sum(both)),
     )
@@ -524,11 +532,11 @@ def reference_passes(rank: Rank, micro_batches: int, overlap: Overlap) -> Predic
     quiet = replace(kinds.between, gathers_backward=False, sums=False, gradients_down=False)
     order = schedule_of(frozen).order(frozen.plan.pp, micro_batches, frozen.plan.virtual_stages)
     bounds = model_bounds(frozen.deployment.model, order.placement.stages)
-    passes = [predict_chunk(frozen, *each, quiet).total for each in alike(frozen, bounds)]
+    passes = [predict_chunk(frozen, *chunk, quiet).total for chunk in alike(frozen, bounds)]
     stages = [[passes[chunk] for chunk in row] for row in order.placement.stage.tolist()]
-    times = [sum(each.part.exposed_ps for each in row) for row in stages]
+    times = [sum(prediction.part.exposed_ps for prediction in row) for row in stages]
     slowest: list[Prediction] = stages[times.index(max(times))]
-    parts = [repeated(each.part, micro_batches) for each in slowest]
+    parts = [repeated(prediction.part, micro_batches) for prediction in slowest]
     fills = frozen.plan.pp - 1
     if fills:
         waits = fills * max(times) // len(slowest)
@@ -538,13 +546,16 @@ def reference_passes(rank: Rank, micro_batches: int, overlap: Overlap) -> Predic
 
 def with_reference(step: Prediction, passes: Prediction) -> Prediction:
     """A step behind the passes of a frozen model."""
-    both = [(each.part.exposed_ps, each.error, each.narrowed) for each in (passes, step)]
+    both = [
+        (prediction.part.exposed_ps, prediction.error, prediction.narrowed)
+        for prediction in (passes, step)
+    ]
     return replace(
         step,
         part=Part.group(step.part.name, (passes.part, *step.part.children)),
         error=ErrorFactors.of_sum([(time, error) for time, error, _ in both]),
-        tier=weakest_tier(each.tier for each in (passes, step)),
-        domain=worst_domain(each.domain for each in (passes, step)),
+        tier=weakest_tier(prediction.tier for prediction in (passes, step)),
+        domain=worst_domain(prediction.domain for prediction in (passes, step)),
         warnings=said_by(passes, step),
         narrowed=Later(lambda: narrowed_sum(both)),
     )

@@ -58,11 +58,11 @@ def least_seconds(activities: Sequence[Activity], seconds: Sequence[float]) -> f
     >>> least_seconds([Activity((), "d"), Activity((), "d")], [2.0, 3.0])
     5.0
     """
-    _, end = scheduled([Activity(each.waits) for each in activities], seconds)
+    _, end = scheduled([Activity(activity.waits) for activity in activities], seconds)
     load: dict[Hashable, float] = {}
-    for each, item in zip(activities, seconds, strict=True):
-        if each.resource is not None:
-            load[each.resource] = load.get(each.resource, 0.0) + item
+    for activity, item in zip(activities, seconds, strict=True):
+        if activity.resource is not None:
+            load[activity.resource] = load.get(activity.resource, 0.0) + item
     return max([*end, *load.values()], default=0.0)
 
 
@@ -72,10 +72,10 @@ class _Schedule:
         count = len(activities)
         self.activities, self.seconds = activities, seconds
         self.start, self.end = [NEVER] * count, [NEVER] * count
-        self.left = [len(each.waits) for each in activities]
+        self.left = [len(activity.waits) for activity in activities]
         self.readers: list[list[int]] = [[] for _ in range(count)]
-        for index, each in enumerate(activities):
-            for other in each.waits:
+        for index, activity in enumerate(activities):
+            for other in activity.waits:
                 self.readers[other].append(index)
         self.queues: dict[Hashable, list[int]] = {}
         self.busy: set[Hashable] = set()
@@ -210,7 +210,7 @@ def program_of(trace: ChakraTrace, world: int = 0) -> ActivityProgram:
             match; names ranks and nodes.
     """
     defects = defects_of(trace, world)
-    fatal = [each for each in defects if each.kind in FATAL]
+    fatal = [defect for defect in defects if defect.kind in FATAL]
     if fatal:
         shown = summarised(fatal, 3)
         raise SilicastError(
@@ -234,16 +234,16 @@ def program_of(trace: ChakraTrace, world: int = 0) -> ActivityProgram:
                 placed[number] = len(work)
             position[rank, node.id] = len(work)
             work.append(Member(rank, index, node) if number is None else calls[number])
-    for each in work:
+    for call in work:
         waits = dict.fromkeys(
             position[member.rank, parent]
-            for member in members_of(each)
+            for member in members_of(call)
             for parent in member.node.parents
             if (member.rank, parent) in position
         )
-        activities.append(Activity(tuple(waits), _resource(each)))
-    remaining = tuple(each for each in defects if each.kind not in FATAL)
-    return ActivityProgram(trace, tuple(activities), tuple(work), remaining)
+        activities.append(Activity(tuple(waits), _resource(call)))
+    harmless = tuple(defect for defect in defects if defect.kind not in FATAL)
+    return ActivityProgram(trace, tuple(activities), tuple(work), harmless)
 
 
 def replayed(program: ActivityProgram, seconds: Sequence[float]) -> Replay:
@@ -296,7 +296,7 @@ def _deadlock(program: ActivityProgram, end: Sequence[float]) -> SilicastError:
         seen[at] = len(seen)
         at = next(other for other in activities[at].waits if end[other] == NEVER)
     circle = [index for index, position in seen.items() if position >= seen[at]]
-    calls = [each for index in circle if isinstance(each := work[index], TracedCall)]
+    calls = [call for index in circle if isinstance(call := work[index], TracedCall)]
     texts = []
     for call in calls[:_SHOWN]:
         here = _ready(program, call, end)
@@ -307,7 +307,7 @@ def _deadlock(program: ActivityProgram, end: Sequence[float]) -> SilicastError:
             f"waits for {' and '.join(map(str, there[:_SHOWN])) or 'its other ranks'}"
         )
     stuck = sorted(
-        {m.rank for i, each in enumerate(work) if end[i] == NEVER for m in members_of(each)}
+        {m.rank for i, call in enumerate(work) if end[i] == NEVER for m in members_of(call)}
     )
     ranks = ", ".join(map(str, stuck[:_SHOWN])) + (" and more" if len(stuck) > _SHOWN else "")
     return SilicastError(
@@ -321,9 +321,9 @@ def _ready(program: ActivityProgram, call: TracedCall, end: Sequence[float]) -> 
     """Members whose own rank has done all that they wait for."""
     done = {
         (member.rank, member.node.id)
-        for index, each in enumerate(program.work)
+        for index, call in enumerate(program.work)
         if end[index] != NEVER
-        for member in members_of(each)
+        for member in members_of(call)
     }
     ids = {rank: {node.id for node in item.nodes} for rank, item in program.trace.ranks.items()}
     return [

@@ -106,12 +106,15 @@ def commands_of_script(text: str, variables: Mapping[str, str]) -> list[ServerCo
         version = version or installed.get(packages.get(command.launcher.engine, ""), "")
         replicas, doubts = _count_of(run)
         doubts += doubts_of(script.branched, script.missing, script.sourced)
+        unexported = set(command.launcher.reads.variables) & (run.variables.keys() - run.exported)
+        if names := sorted(unexported - {*assigned, *command.environment, *outer.environment}):
+            doubts.append(f"set but not exported, so that the server has not: {', '.join(names)}")
         port = port_of(command.arguments)
         commands.append(
             replace(
                 command,
                 environment={**outer.environment, **assigned, **command.environment},
-                variables={k: v for k, v in run.variables.items() if isinstance(v, str)},
+                variables=_environment_of(run),
                 version=version,
                 hints=" ".join((command.hints, roles.get(port, ""), _role_of_port(script, port))),
                 replicas=replicas,
@@ -122,6 +125,12 @@ def commands_of_script(text: str, variables: Mapping[str, str]) -> list[ServerCo
             )
         )
     return commands
+
+
+def _environment_of(run: ShellRun) -> dict[str, str]:
+    """Variables of its shell that a command has, too."""
+    named = ((name, run.variables.get(name)) for name in sorted(run.exported))
+    return {name: value for name, value in named if isinstance(value, str)}
 
 
 def _count_of(run: ShellRun) -> tuple[int, list[str]]:

@@ -30,7 +30,8 @@ class DecoderSizes:
         tied: the head shares the embedding.
         biases: of all linear layers; qkv_bias: of queries, keys and values alone.
         experts: routed ones; 0 = none. ``moe_intermediate`` is of one of them,
-            ``shared_intermediate`` of what runs beside them, ``dense_first`` layers have none.
+            ``shared_intermediate`` of what runs beside them, ``dense_first`` layers at the start
+            and ``dense_layers`` (from 0) have none.
     """
 
     layers: int
@@ -54,6 +55,7 @@ class DecoderSizes:
     moe_intermediate: int = 0
     shared_intermediate: int = 0
     dense_first: int = 0
+    dense_layers: tuple[int, ...] = ()
     latent: LatentSizes | None = None
     mtp_layers: int = 0
     name: str = ""
@@ -77,6 +79,8 @@ def config_of(model: DecoderSizes) -> tuple[dict[str, Any], list[str]]:
         "tie_word_embeddings": model.tied,
         "hidden_act": model.activation,
     }
+    if model.dense_layers:
+        made["mlp_only_layers"] = list(model.dense_layers)
     if model.head_dim:
         made["head_dim"] = model.head_dim
     if model.name:
@@ -158,7 +162,7 @@ def _experts(model: DecoderSizes, made: dict[str, Any]) -> tuple[dict[str, Any],
         remarks.append("experts without a gate: a gate is assumed")
     own_width = model.moe_intermediate or model.intermediate
     counts = {"num_experts_per_tok": model.topk, "moe_intermediate_size": own_width}
-    if model.shared_intermediate or model.dense_first:
+    if model.shared_intermediate or model.dense_first or model.dense_layers:
         shared, remainder = divmod(model.shared_intermediate, own_width)
         if remainder:
             remarks.append(

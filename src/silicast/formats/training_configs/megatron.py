@@ -53,6 +53,9 @@ MODULES = ("core_attn", "mlp", "moe", "moe_act", "layernorm", "mla_up_proj", "sh
 """Of ``--recompute-modules``."""
 VOCABULARIES = {"GPT2BPETokenizer": 50_257}
 """Of tokenizers that are the same everywhere."""
+_EVERY = re.compile(r"[1-9]\d{0,3}")
+_LISTED = re.compile(r"\[([01](?:,[01])*),?\](?:\*(\d{1,4}))?")
+_LISTS_OF_LAYERS = re.compile(rf"\(?{_LISTED.pattern}(?:\+{_LISTED.pattern})*\)?")
 HYBRID = ("hybrid-layer-pattern", "hybrid-override-pattern", "is-hybrid-model", "mamba-state-dim")
 STEP = 64
 """Widths of gated MLPs that are not stated are multiples of it."""
@@ -198,14 +201,15 @@ def _flat(table: Mapping[str, Any]) -> dict[str, Any]:
 def _model(fields: Fields) -> tuple[dict[str, Any], int, list[str]]:
     remarks: list[str] = []
     layers, hidden = fields.count("num-layers"), fields.count("hidden-size")
-    heads, gated = fields.count("num-attention-heads"), fields.flag("swiglu")
+    heads, activation = fields.count("num-attention-heads"), fields.text("activation-func")
+    gated = fields.flag("swiglu") or activation == "swiglu"
     usual = int(4 * hidden * 2 / 3 / STEP) * STEP if gated else 4 * hidden
     groups = "num-query-groups"
     if fields.has("num-key-value-heads"):  # Megatron-DeepSpeed
         groups = "num-key-value-heads"
     grouped = fields.flag("group-query-attention") or fields.has(groups)
     tp = fields.count("tensor-model-parallel-size", default=1)
-    squared = fields.flag("squared-relu")
+    squared = fields.flag("squared-relu") or activation == "squaredrelu"
     position = fields.choice("position-embedding-type", POSITIONS, "learned_absolute")
     position = "rope" if fields.flag("use-rotary-position-embeddings") else position
     width = fields.count("kv-channels", default=0, least=0)
@@ -220,6 +224,8 @@ def _model(fields: Fields) -> tuple[dict[str, Any], int, list[str]]:
             v_head_dim=fields.count("v-head-dim", default=128),
         )
     ffn = fields.count("ffn-hidden-size", default=usual)
+    dense = _dense_layers(fields, layers, remarks) if experts else ()
+    at_start = dense == tuple(range(len(dense)))
     model = DecoderSizes(
         layers=layers, hidden=hidden, heads=heads, gated=gated, intermediate=ffn,
         kv_heads=fields.count(groups, default=1) if grouped else heads,
@@ -235,24 +241,33 @@ def _model(fields: Fields) -> tuple[dict[str, Any], int, list[str]]:
         shared_intermediate=fields.count(
             "moe-shared-expert-intermediate-size", default=0, least=0
         ),
-        dense_first=_dense_layers(fields, layers, remarks), latent=latent,
+        dense_first=len(dense) if at_start else 0,
+        dense_layers=() if at_start else dense, latent=latent,
         mtp_layers=fields.count("mtp-num-layers", default=0, least=0),
     )  # fmt: skip
     made, more = config_of(model)
     return made, layers, [*remarks, *more]
 
 
-def _dense_layers(fields: Fields, layers: int, remarks: list[str]) -> int:
-    """Layers without experts at the start, of ``--moe-layer-freq``: a number or a list."""
-    text = fields.text("moe-layer-freq", default="1").replace(" ", "")
-    if text == "1":
-        return 0
-    if text.startswith("([0]*") and ")" not in text[5:-1]:
-        count = text[5:].partition("+")[0]
-        if count.isdigit() and int(count) < layers:
-            return int(count)
+def _dense_layers(fields: Fields, layers: int, remarks: list[str]) -> tuple[int, ...]:
+    """Layers without experts, of ``--moe-layer-freq``: every how many layers has them, or a sum of
+    lists of zeros and ones, as ``([0]*3+[1]*58)`` or ``[0,1]*12``.
+    """
+    text = fields.text("moe-layer-freq", default="1").replace(" ", "").strip("'\"")
+    every = _EVERY.fullmatch(text)
+    has_experts = (
+        [layer % int(every[0]) == 0 for layer in range(layers)]
+        if every
+        else [
+            entry == "1"
+            for entries, times in _LISTED.findall(text)
+            for entry in entries.split(",") * min(int(times or 1), layers + 1)
+        ]
+    )
+    if len(has_experts) == layers and (every or _LISTS_OF_LAYERS.fullmatch(text)):
+        return tuple(layer for layer, has in enumerate(has_experts) if not has)
     remarks.append(f"moe-layer-freq: {text[:40]} is not read; experts in every layer are assumed")
-    return 0
+    return ()
 
 
 def _vocabulary(fields: Fields, tp: int, remarks: list[str]) -> int:

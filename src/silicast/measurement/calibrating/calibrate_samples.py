@@ -63,12 +63,12 @@ def is_samples(paths: Sequence[Path], device: str = "") -> bool:
     for path in paths:
         if path.suffix.casefold() not in (".csv", ".jsonl", ".ndjson", ".parquet"):
             return False
-        columns = {each.strip().casefold() for each in open_table(path).columns}
+        columns = {heading.strip().casefold() for heading in open_table(path).columns}
         if not columns & set(MODEL):
             return False
         if is_board(device):
             continue
-        column = next(each for each in MODEL if each in columns)
+        column = next(heading for heading in MODEL if heading in columns)
         names = (row.values.get(column) for row in read_table(path))
         if not any(isinstance(name, str) and is_architecture(name) for name in names):
             return False
@@ -85,7 +85,7 @@ def read_samples(paths: Sequence[Path]) -> list[SampledNetworks]:
     for path in paths:
         for row in read_table(path):
             where = f"row {row.number}"
-            name = next((row.values[each] for each in MODEL if each in row.values), None)
+            name = next((row.values[heading] for heading in MODEL if heading in row.values), None)
             if not isinstance(name, str) or not is_architecture(name):
                 raise SilicastError(
                     f"expected a network of a space, found {str(name)[:60]!r}",
@@ -153,9 +153,9 @@ def blend_of(samples: SampledNetworks) -> tuple[Blended, list[str]]:
             f"{samples.space}: networks that known devices are slow at are quick here: are names "
             "and latencies of the same rows? Intervals are twice as wide"
         )
-    strays = [samples.names[each] for each in fit.strays]
+    strays = [samples.names[stray] for stray in fit.strays]
     notes += [f"{name}: does not agree with the other samples" for name in strays]
-    names = [each.name for each in latencies.devices]
+    names = [board.name for board in latencies.devices]
     return Blended(
         space=samples.space,
         devices=_above_zero(names, fit.devices),
@@ -231,10 +231,10 @@ def _board_blend(paths: Sequence[Path], board: Board) -> tuple[Blended, list[str
                 field = error.field if error.field.startswith(where) else f"{where}: {error.field}"
                 raise error.located(field, str(path)) from None
     published = npu_latencies()
-    names = [f"{each[0].name} {each[1]} {each[2]}" for each in samples]
-    latencies = np.array([each[3] for each in samples])
+    names = [f"{sample[0].name} {sample[1]} {sample[2]}" for sample in samples]
+    latencies = np.array([sample[3] for sample in samples])
     try:
-        predicted_ms = [latency_on(board, *each[:3], published).ms for each in samples]
+        predicted_ms = [latency_on(board, *sample[:3], published).ms for sample in samples]
         usual = float(np.median(predicted_ms)) if samples else 0.0
         check_samples(names, latencies, (usual, usual))
         blend = fit_board(published, board, samples)
@@ -251,12 +251,12 @@ def _board_blend(paths: Sequence[Path], board: Board) -> tuple[Blended, list[str
 
 def _board_sample(values: Mapping[str, Any], where: str, path: Path) -> Sample:
     """One row: a network of one component, or one component of a model."""
-    name = str(next((values[each] for each in MODEL if each in values), ""))
+    name = str(next((values[heading] for heading in MODEL if heading in values), ""))
     component = values.get("component")
     parts = networks_named(f"{name}/{component}" if component else name)
     if len(parts) > 1:
         raise SilicastError(
-            f"{name} has the components {', '.join(each.component for each in parts)}",
+            f"{name} has the components {', '.join(part.component for part in parts)}",
             field="model",
             hint=f"name one as {name}/{parts[0].component}",
         )

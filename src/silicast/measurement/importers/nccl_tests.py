@@ -39,6 +39,12 @@ _DTYPES = {
 _TIMES = {-8: "", -4: "in_place"}
 """The last eight cells are two times four (time, algbw, busbw, wrong): place and flag of each."""
 LONGEST_US = 3.6e9
+_FAILED = re.compile(
+    r"Test (?:NCCL |CUDA )?failure\b.*|.*\bNCCL (?:error|failure)\b.*", re.IGNORECASE
+)
+WRONG = "wrong_results"
+"""Flag of a time whose collective gave wrong results; it calibrates and scores nothing."""
+_LONGEST_REASON = 100
 
 
 @final
@@ -51,6 +57,7 @@ class _Test:
         self.graph = False
         self.warm_up = self.repeats = 0
         self.rows: list[tuple[int, list[str]]] = []
+        self.failure = ""
 
     @property
     def per_node(self) -> int:
@@ -72,9 +79,12 @@ class NcclTests(Importer):
         return any(_HEADER.match(line.strip()) for line in lines)
 
     def read(self, source: Source, options: Options) -> FileReading:
-        tests = [test for test in _tests(source) if test.rows]
+        all_tests = list(_tests(source))
+        tests = [test for test in all_tests if test.rows]
         if not tests:
-            raise source.error("holds no row of a test", "size", "was it cut off?")
+            failure = next((test.failure for test in all_tests if test.failure), "")
+            hint = f"the run failed: {failure}" if failure else "was it cut off?"
+            raise source.error("holds no row of a test", "size", hint)
         protocol = Protocol(
             timer="nccl-tests",
             statistic="mean",
@@ -89,6 +99,7 @@ class NcclTests(Importer):
             protocol,
             reported={name for test in tests for _, name in test.ranks.values()},
             devices=max(len(test.ranks) for test in tests),
+            notes=tuple(note for test in tests for note in _losses(test)),
         )
         records = [row for test in tests for row in _records(test, session.id, source, options)]
         read = sum(row.latency_us for row in records if isinstance(row, CollectiveRow))
@@ -114,7 +125,26 @@ def _tests(source: Source) -> Iterator[_Test]:
                 test.op = test.op or named
         elif words and words[0].isdigit() and len(words.split()) >= 11:
             test.rows.append((number, words.split()))
+        elif match := _FAILED.search(words):
+            test.failure = test.failure or match[0][:_LONGEST_REASON]
     yield test
+
+
+def _losses(test: _Test) -> Iterator[str]:
+    """What of a test failed, for people."""
+    wrong = sum(any(map(_is_wrong, (cells[-5], cells[-1]))) for _, cells in test.rows)
+    if wrong:
+        yield (
+            f"{test.op or 'a collective'}: {wrong} of {len(test.rows)} sizes gave wrong results: "
+            "their times calibrate and score nothing"
+        )
+    if test.failure:
+        yield f"the test failed after {len(test.rows)} sizes: {test.failure}"
+
+
+def _is_wrong(cell: str) -> bool:
+    """Whether a cell counts wrong elements; "N/A" = nobody checked."""
+    return cell.isdecimal() and int(cell) > 0
 
 
 def _records(test: _Test, session: str, source: Source, options: Options) -> Iterator[Record]:
@@ -148,6 +178,7 @@ def _records(test: _Test, session: str, source: Source, options: Options) -> Ite
                 continue
             row = 0 if flag else line  # one line is one row, and its time in place beside it
             flags = [flag] if flag else []
+            flags += [WRONG] if _is_wrong(cells[position + 3]) else []
             yield CollectiveRow(
                 session, dict(collective), took, test.per_node, flags=flags, row=row
             )

@@ -30,7 +30,10 @@ from silicast.measurement.records.records import (
 )
 from silicast.scenario.resolve import find_any_device
 
-EXCLUDED_FLAGS = ("throttled", "busy", "unsteady", "profiled", "waits", "cancelled", "many_failed")
+EXCLUDED_FLAGS = (
+    "throttled", "busy", "unsteady", "profiled", "waits", "cancelled", "many_failed",
+    "wrong_results",
+)  # fmt: skip
 """Flags of rows that were timed under unusual conditions, or whose time includes a profiler's
 overhead or a rank's waiting; such rows are left out."""
 REFERENCE = "reference"

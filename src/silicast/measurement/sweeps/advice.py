@@ -186,28 +186,28 @@ class _Adviser:
                 "metric",
                 f"one of {', '.join(table)}",
             )
-        result = table[self._metric]
+        prediction = table[self._metric]
         self._estimate = answer.metrics[self._metric].estimate
-        self._now = float(result["log_sd"]) ** 2
+        self._now = float(prediction["log_sd"]) ** 2
         self._left = {
-            each["measure"]: float(each["log_sd"]) ** 2 for each in result["would_narrow"]
+            factor["measure"]: float(factor["log_sd"]) ** 2 for factor in prediction["would_narrow"]
         }
-        self._factors = {each["name"]: float(each["share"]) for each in result["factors"]}
-        self._whole_s = sum(each.seconds for each in used)
+        self._factors = {factor["name"]: float(factor["share"]) for factor in prediction["factors"]}
+        self._whole_s = sum(kernel.seconds for kernel in used)
         self._unmeasurable_s = 0.0
         families: dict[str, list[UsedKernel]] = {}
-        for each in used:
-            if table_of(each.op) is not None:
-                families.setdefault(each.op.family, []).append(each)
-            elif not is_collective(each.op):
-                self._unmeasurable_s += each.seconds
+        for kernel in used:
+            if table_of(kernel.op) is not None:
+                families.setdefault(kernel.op.family, []).append(kernel)
+            elif not is_collective(kernel.op):
+                self._unmeasurable_s += kernel.seconds
         self._families = {
             name: FamilyVariance.from_kernels(family, self._device, measured_ops)
             for name, family in families.items()
             if name in self._left
         }
         self._collectives = [e for e in used if is_collective(e.op) and NETWORK in self._left]
-        self._collectives_s = sum(each.seconds for each in self._collectives)
+        self._collectives_s = sum(collective.seconds for collective in self._collectives)
         self._removed: dict[str, float] = {}
 
     def advice(self, top: int, budget_s: float) -> Advice:
@@ -224,15 +224,15 @@ class _Adviser:
             if not tried:
                 break
             by_second = math.isfinite(budget_s)
-            best = max(tried, key=lambda each: each[0] / (each[1] if by_second else 1.0))
+            best = max(tried, key=lambda gain: gain[0] / (gain[1] if by_second else 1.0))
             if best[0] < LEAST * self._now:
                 break
             _, seconds, name, more, position = best
-            kind, what, share = self._taken(name, position)
+            kind, columns, share = self._taken(name, position)
             self._removed = self._with(name, more)
             left_s -= seconds
             sd = math.sqrt(self._variance(self._removed))
-            steps.append(PlannedMeasurement(kind, what, seconds, share, sd))
+            steps.append(PlannedMeasurement(kind, columns, seconds, share, sd))
         named = {*self._families, *(n for n in (HOST, NETWORK) if n in self._left), "device"}
         remaining = {
             name: share
@@ -278,8 +278,8 @@ class _Adviser:
         if name == NETWORK:
             used = self._collectives.pop(0)
             sizes = dict(used.op.dims)
-            what = {"op": used.op.family, "bytes": sizes["bytes"], "gpus": sizes["gpus"]}
-            return "collective", what, used.seconds / self._whole_s
+            columns = {"op": used.op.family, "bytes": sizes["bytes"], "gpus": sizes["gpus"]}
+            return "collective", columns, used.seconds / self._whole_s
         best = self._families[name].best()
         assert best is not None
         best_family = best[0]
@@ -308,8 +308,8 @@ class _Adviser:
         families = [name for name in gains if name not in (HOST, NETWORK, ALL_KERNELS)]
         if ALL_KERNELS in gains:
             pairs = [
-                (math.sqrt(gains[one] * gains[other]), shares[one] * shares[other])
-                for n, one in enumerate(families)
+                (math.sqrt(gains[family] * gains[other]), shares[family] * shares[other])
+                for n, family in enumerate(families)
                 for other in families[:n]
             ]
             whole = sum(weight for weight, _ in pairs)

@@ -81,7 +81,7 @@ def inserted(
     Raises:
         SilicastError: the trace does not say what is sent; or the device cannot be asked for it.
     """
-    bits = max((int(BITS.get(each, 16)) for each in dtypes), default=16)
+    bits = max((int(BITS.get(dtype, 16)) for dtype in dtypes), default=16)
     handed = sizes.rows * sizes.hidden * bits // 8
     turns = plan.micro_batches + plan.pp - 1
     layers = (sizes.layers + sizes.layers_back) * turns // plan.pp
@@ -91,14 +91,14 @@ def inserted(
             field="plan",
             hint="record shapes: torch.profiler.profile(record_shapes=True); dp needs none",
         )
-    result = []
+    calls = []
     if plan.tp > 1:
         sums = _one(device, "all_reduce", handed, plan.tp)
-        result.append(_of("tensor", "all_reduce", handed, plan.tp, 2 * layers, sums))
+        calls.append(_of("tensor", "all_reduce", handed, plan.tp, 2 * layers, sums))
     if plan.pp > 1:
         count = (turns - 1) * (2 if sizes.layers_back else 1)
         sent = _one(device, "send_recv", handed, 2)
-        result.append(_of("pipeline", "send_recv", handed, 2, count, sent))
+        calls.append(_of("pipeline", "send_recv", handed, 2, count, sent))
     if plan.dp > 1 and gradient_bytes:
         mine = gradient_bytes // (plan.tp * plan.pp)
         whole = _one(device, "all_reduce", mine, plan.dp)
@@ -109,8 +109,8 @@ def inserted(
             max(whole.p05 - hidden, last.p05),
             max(whole.p95 - hidden, last.p95),
         )
-        result.append(InsertedCollective("data", "all_reduce", mine, plan.dp, 1, exposed))
-    return tuple(result)
+        calls.append(InsertedCollective("data", "all_reduce", mine, plan.dp, 1, exposed))
+    return tuple(calls)
 
 
 def _of(
@@ -202,7 +202,7 @@ class ScaledTrace:
     @property
     def unscaled_share(self) -> float:
         """Of the measured kernel time, what has no ratio of its own."""
-        return math.fsum(each.measured_us for each in self.unscaled) / self.measured_us
+        return math.fsum(kernel.measured_us for kernel in self.unscaled) / self.measured_us
 
     @property
     def wall_us(self) -> tuple[float, Quantity] | None:
@@ -214,7 +214,7 @@ class ScaledTrace:
         idle, share, kernels, plan = self.idle_us, self.busy_share, self.scaled_us, self.plan
         turns = (plan.micro_batches + plan.pp - 1) / plan.pp
         once = _total([op.scaled_us for op in self.ops if op.op == OPTIMIZER])
-        sent = _total([each.exposed_us for each in self.collectives])
+        sent = _total([collective.exposed_us for collective in self.collectives])
         wall = Quantity(
             *(
                 turns * (idle + share * (every - step)) + share * step / plan.pp + more
@@ -268,13 +268,13 @@ def scaled_trace(
         UnscaledKernel(row.name, row.total_us, row.reason or UNKNOWN_REASON)
         for row in reading.rejected
     ]
-    unknown_us = math.fsum(each.measured_us for each in unscaled)
+    unknown_us = math.fsum(kernel.measured_us for kernel in unscaled)
     kernels_us = math.fsum(op.measured_us for op in ops)
     return ScaledTrace(
         traced=source,
         device=target,
         ops=tuple(sorted(ops, key=lambda op: (-op.measured_us, op.op))),
-        unscaled=tuple(sorted(unscaled, key=lambda each: (-each.measured_us, each.name))),
+        unscaled=tuple(sorted(unscaled, key=lambda kernel: (-kernel.measured_us, kernel.name))),
         measured_us=kernels_us + unknown_us,
         scaled_us=_with_unknown(ops, kernels_us, unknown_us),
         idle_us=reading.idle_us,
@@ -304,7 +304,7 @@ class _Change:
     @property
     def grown(self) -> TracedSizes:
         """Of the batch that is asked for."""
-        tokens = frozenset(int(each * self.batch) for each in self.sizes.tokens)
+        tokens = frozenset(int(tokens * self.batch) for tokens in self.sizes.tokens)
         return replace(self.sizes, tokens=tokens)
 
 
@@ -391,12 +391,12 @@ def _scaled(
         op = str(workload["op"])
         before, after = _before_and_after(row, devices, change)
         if isinstance(before, str) or isinstance(after, str):
-            reason = next(each for each in (before, after) if isinstance(each, str))
+            reason = next(time for time in (before, after) if isinstance(time, str))
             label = row.name if isinstance(row, KernelRow) and row.name else op
             unscaled.append(UnscaledKernel(label, measured, reason))
             continue
         scale = measured / before.estimate
-        scaled = Quantity(*(scale * each for each in (after.estimate, after.p05, after.p95)))
+        scaled = Quantity(*(scale * value for value in (after.estimate, after.p05, after.p95)))
         sums.setdefault(op, []).append((_launches(row), measured, scaled))
     ops = [
         ScaledOp(
@@ -449,9 +449,9 @@ def _ends(quantity: Quantity) -> tuple[float, float, float]:
 def _total(parts: Sequence[Quantity]) -> Quantity:
     """Sums; what is wrong of one kernel is wrong of the others."""
     return Quantity(
-        math.fsum(each.estimate for each in parts),
-        math.fsum(each.p05 for each in parts),
-        math.fsum(each.p95 for each in parts),
+        math.fsum(part.estimate for part in parts),
+        math.fsum(part.p05 for part in parts),
+        math.fsum(part.p95 for part in parts),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from silicast.core.dtypes import recipe_for
 from silicast.core.errors import SilicastError, errors_located, unknown_name
 from silicast.core.plain_data import shown
+from silicast.scenario.schema import OWN_FORMAT
 
 FILES = {
     "device": "a device file ends in .toml",
@@ -121,4 +122,5 @@ def dtype_name(name: str, field: str) -> str:
     if suffix and suffix.end() == len(plain):
         plain = plain[: suffix.start()]
     with errors_located(field):
-        return recipe_for(SPELLINGS.get(plain, plain)).name
+        also = (OWN_FORMAT,) if field.startswith("precision.") else ()
+        return recipe_for(SPELLINGS.get(plain, plain), also=also).name

@@ -157,9 +157,9 @@ class Consists:
         """Share of all steps' time by kind, of those that occurred."""
         spent = self._spent.whole()
         return {
-            kind: float(each / spent.sum())
-            for kind, each in zip(KINDS, spent, strict=True)
-            if each > 0.0
+            kind: float(seconds / spent.sum())
+            for kind, seconds in zip(KINDS, spent, strict=True)
+            if seconds > 0.0
         }
 
     def shares(self, latency: str, statistic: str) -> tuple[dict[Kind, float], float]:
@@ -175,7 +175,9 @@ class Consists:
             parts = parts[:, _near(np.argsort(self._values[latency]), QUANTILES[statistic])]
         *spent, host, whole = parts.sum(axis=1).tolist()
         whole = max(whole, 1.0)
-        return {kind: each / whole for kind, each in zip(KINDS, spent, strict=True)}, host / whole
+        return {
+            kind: seconds / whole for kind, seconds in zip(KINDS, spent, strict=True)
+        }, host / whole
 
     def _of_gaps(self, statistic: str) -> dict[Kind, float]:
         """A gap is a step's period; sequences in decode have one each."""
@@ -232,7 +234,7 @@ def intervals(
         ends = at_paces(records, base, paces, metrics_of, again, begin)
     table: dict[str, Quantity] = {}
     for name, value in base.items():
-        values = [value, *(each.get(name, value) for each in ends)]
+        values = [value, *(bounds.get(name, value) for bounds in ends)]
         latency, statistic = METRICS[name].latency, METRICS[name].statistic
         if not latency:
             table[name] = Quantity(value, min(values), max(values))
@@ -240,7 +242,7 @@ def intervals(
         shares, host = consists.shares(latency, statistic)
         spent = math.fsum(shares.values())
         if waits_for_answers(records) and spent > 0.0:  # what a request waits for stretches too
-            shares = {kind: each * (1.0 - host) / spent for kind, each in shares.items()}
+            shares = {kind: share * (1.0 - host) / spent for kind, share in shares.items()}
         factors, moved = error.factors(shares), error.of_host(host)
         systematic = math.fsum(share * error.along(kind) for kind, share in shares.items() if share)
         beyond = error.beyond_of(latency, first)
@@ -292,7 +294,7 @@ def _around(
     value, low, high = max(values[0], least), min(values), max(values)
     if low <= 0.0:
         return Quantity(value, max(low, least), max(high, value))
-    steps = (abs(math.log(each / value)) for each in (min(low, value), high))
+    steps = (abs(math.log(bound / value)) for bound in (min(low, value), high))
     below, above = (
         math.hypot(max(math.hypot(max(moved - item, 0.0), remainder), alone), item)
         for moved, item in zip(steps, host, strict=True)
@@ -323,7 +325,7 @@ def seed_spread(records: Records) -> dict[str, float]:
     """
     rows, requests = records.finished, records.requests
     lengths = (requests.input_tokens, requests.output_tokens)
-    alike = all(int(each.min()) == int(each.max()) for each in lengths)
+    alike = all(int(row.min()) == int(row.max()) for row in lengths)
     if len(rows) < 2 * BLOCKS or (requests.concurrency and alike):
         return {}
     rng = np.random.Generator(np.random.PCG64(0))
@@ -343,8 +345,8 @@ def seed_spread(records: Records) -> dict[str, float]:
         cut = np.array_split(values[start:].astype(np.float64), BLOCKS)
         burst = values[:start].astype(np.float64)
         drawn = [np.concatenate([burst, *(cut[block] for block in draw)]) for draw in draws]
-        table[f"{name}_mean_ms"] = _log_sd([float(each.mean()) for each in drawn])
-        at = np.array([np.quantile(each, list(QUANTILES.values())) for each in drawn])
+        table[f"{name}_mean_ms"] = _log_sd([float(latencies.mean()) for latencies in drawn])
+        at = np.array([np.quantile(latencies, list(QUANTILES.values())) for latencies in drawn])
         for statistic, column in zip(QUANTILES, at.T, strict=True):
             table[f"{name}_{statistic}_ms"] = _log_sd(column.tolist())
     return table | _rates_spread(records, draws, table["e2e_mean_ms"])
@@ -359,11 +361,11 @@ def _rates_spread(records: Records, draws: list[I64], e2e: float) -> dict[str, f
         return dict.fromkeys(names, e2e)
     rows = np.argsort(records.sent_ns, kind="stable")
     times = np.array_split(records.sent_ns[rows], BLOCKS)
-    spans = np.diff(np.array([each[-1] for each in times]), prepend=int(times[0][0]))
+    spans = np.diff(np.array([arrivals[-1] for arrivals in times]), prepend=int(times[0][0]))
     prompts, outputs = records.requests.input_tokens[rows], records.requests.output_tokens[rows]
     rates_spread = {}
     for name, values in zip(names, (np.ones(len(rows)), outputs, prompts + outputs), strict=True):
-        sums = np.array([each.sum() for each in np.array_split(values, BLOCKS)])
+        sums = np.array([block.sum() for block in np.array_split(values, BLOCKS)])
         rates_spread[name] = _log_sd([float(sums[d].sum() / max(spans[d].sum(), 1)) for d in draws])
     return rates_spread
 

@@ -80,7 +80,9 @@ class ClusterStation(Station):
 
     @property
     def next_ns(self) -> int:
-        ends = [each.end_ns for each in self._current.values() if each.given is not None]
+        ends = [
+            progress.end_ns for progress in self._current.values() if progress.given is not None
+        ]
         if self._next_round_ns >= 0:
             ends.append(self._next_round_ns)
         return min(ends, default=-1)
@@ -89,8 +91,8 @@ class ClusterStation(Station):
         now_ns = self.next_ns
         ended = [
             job
-            for job, each in self._current.items()
-            if each.given is not None and each.end_ns <= now_ns
+            for job, progress in self._current.items()
+            if progress.given is not None and progress.end_ns <= now_ns
         ]
         for job in ended:
             self._release(job, now_ns)
@@ -132,53 +134,57 @@ class ClusterStation(Station):
         )
 
     def _decide(self, now_ns: int, *, tick: bool) -> None:
-        for each in self._current.values():
-            each.move_on(now_ns)
+        for progress in self._current.values():
+            progress.move_on(now_ns)
         allocations = self._policy.allocate(self._view(now_ns), tick=tick)
         used = [0] * len(self._devices)
         for job, (group, count) in allocations.items():
             used[group] += count
             if (group, count) not in self._jobs[job].rates or used[group] > self._devices[group]:
                 raise ValueError(f"{self._policy.name} gives job {job} {count} of group {group}")
-        for job, each in self._current.items():
-            if allocations.get(job) != each.given:
-                self._change(job, each, allocations.get(job), now_ns)
+        for job, progress in self._current.items():
+            if allocations.get(job) != progress.given:
+                self._change(job, progress, allocations.get(job), now_ns)
 
     def _change(
-        self, job: int, each: _Progress, allocation: Allocation | None, now_ns: int
+        self, job: int, progress: _Progress, allocation: Allocation | None, now_ns: int
     ) -> None:
         """Gives a job other devices, or none."""
-        if each.given is not None:
+        if progress.given is not None:
             self._release(job, now_ns)
-        each.given, each.end_ns = allocation, -1
+        progress.given, progress.end_ns = allocation, -1
         if allocation is None:
             return
         starts_ns = now_ns
-        if each.ran:
-            each.restarts += 1
+        if progress.ran:
+            progress.restarts += 1
             starts_ns += round(self._restart_s / NANO)
-        each.since_ns = starts_ns
+        progress.since_ns = starts_ns
         self._begun.setdefault(job, now_ns)
         self._held_since[job] = now_ns
-        took = round(each.left * each.spec.work / each.spec.rates[allocation] / NANO)
-        each.end_ns = starts_ns + took
+        took = round(progress.left * progress.spec.work / progress.spec.rates[allocation] / NANO)
+        progress.end_ns = starts_ns + took
 
     def _release(self, job: int, now_ns: int) -> None:
-        each, begun_ns = self._current[job], self._held_since.pop(job)
-        assert each.given is not None
+        progress, begun_ns = self._current[job], self._held_since.pop(job)
+        assert progress.given is not None
         if now_ns > begun_ns:  # else it was given and taken in one moment
-            self.spans.append((job, *each.given, begun_ns, now_ns))
-            each.ran = True
-        each.given = None
+            self.spans.append((job, *progress.given, begun_ns, now_ns))
+            progress.ran = True
+        progress.given = None
 
     def _view(self, now_ns: int) -> ClusterView:
         current = self._current
         return ClusterView(
             self._devices,
-            {job: each.spec for job, each in current.items()},
-            {job: each.given for job, each in current.items() if each.given is not None},
-            {job: each.left for job, each in current.items()},
-            {job: (now_ns - each.came_ns) * NANO for job, each in current.items()},
-            {job: each.restarts for job, each in current.items()},
+            {job: progress.spec for job, progress in current.items()},
+            {
+                job: progress.given
+                for job, progress in current.items()
+                if progress.given is not None
+            },
+            {job: progress.left for job, progress in current.items()},
+            {job: (now_ns - progress.came_ns) * NANO for job, progress in current.items()},
+            {job: progress.restarts for job, progress in current.items()},
             self._restart_s,
         )

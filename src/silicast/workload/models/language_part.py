@@ -55,16 +55,26 @@ def part_name(data: Mapping[str, Any]) -> str:
     """The field that holds the language model; "" = the configuration itself is its.
 
     Where none has a usual name, and the configuration itself describes no language model, it is the
-    one table that does.
+    one table that does, or that holds the one that does.
 
     >>> sizes = {"hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 100}
     >>> part_name({"llama_cfg": sizes, "eyes": {"hidden_size": 32}})
     'llama_cfg'
+    >>> part_name({"model": {"language_config": sizes}})
+    'model'
     """
+    return _part_name(data, _MOST_LEVELS)
+
+
+def _part_name(data: Mapping[str, Any], levels: int) -> str:
     named = next((name for name in LANGUAGE_PARTS if data.get(name) not in (None, {})), "")
     if named or _describes(data):
         return named
-    parts = [name for name, part in data.items() if isinstance(part, dict) and _describes(part)]
+    if not levels:
+        return ""
+    tables_in = {name: part for name, part in data.items() if isinstance(part, dict)}
+    parts = [name for name, part in tables_in.items() if _describes(part)]
+    parts = parts or [name for name, part in tables_in.items() if _part_name(part, levels - 1)]
     return parts[0] if len(parts) == 1 and isinstance(parts[0], str) else ""
 
 

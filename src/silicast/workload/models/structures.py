@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 _STRUCTURES: dict[str, tuple[str, ...]] = {
-    "latent": ("multi-head latent attention (MLA)", r"(kv|q)_lora_rank"),
+    "latent": ("multi-head latent attention (MLA)", r"(kv|q)_lora_rank", "share_q_dim"),
     "sparse": ("sparse attention", r"index_(topk|n_heads|block_size).*", "sparse_attention_config"),
     "experts": (
         "mixture of experts (MoE)",
@@ -30,6 +30,7 @@ _STRUCTURES: dict[str, tuple[str, ...]] = {
         "lru_width",
         r"attn_mode|expand_([kv]|ratio)|(q_|k_)?feature_map|use_short_conv|(a|v|decay|gate)_low_rank_dim",
         r"rwkv_.*|[ms]lstm_.*",
+        r".*retention_heads|attention_hidden_size|head_size_divisor",
         "layer_group_size",
         "full_attention_interval",
     ),

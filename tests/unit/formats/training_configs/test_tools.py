@@ -175,6 +175,38 @@ def test_experts_and_latent_attention(tmp_path: Path) -> None:
     assert model.moe.shared_intermediate == 2816
 
 
+@pytest.mark.parametrize("shared", ["", " --moe-shared-expert-intermediate-size 1408"])
+@pytest.mark.parametrize(
+    ("frequency", "dense"),
+    [
+        ("1", ()),
+        ("2", (1, 3, 5, 7)),
+        ("'([0]+[1]*7)'", (0,)),
+        ("[0,1]*4", (0, 2, 4, 6)),
+        ("([1,0,1,1]*2)", (1, 5)),
+        ("([1]*9)", ()),
+    ],
+)
+def test_layers_with_experts(
+    tmp_path: Path, frequency: str, dense: tuple[int, ...], shared: str
+) -> None:
+    """As Megatron-LM's arguments state them: every how many, or the pattern of all layers."""
+    arguments = (
+        "torchrun --nproc-per-node 8 pretrain_gpt.py "
+        "--num-layers 8 --hidden-size 256 --num-attention-heads 8 --seq-length 512 --swiglu "
+        "--micro-batch-size 1 --global-batch-size 8 --normalization RMSNorm --vocab-size 1000 "
+        "--position-embedding-type rope --num-experts 8 --moe-router-topk 2 "
+        f"--moe-ffn-hidden-size 128 --untie-embeddings-and-output-weights{shared} "
+        f'"--moe-layer-freq {frequency}"'
+    )
+    (path,) = s.written(tmp_path, run_sh=arguments)
+    result, remarks = read_training_config(path)
+    model = understood(result)
+    assert model.moe is not None
+    assert model.moe.dense_layers == dense
+    assert any("moe-layer-freq" in remark for remark in remarks) == ("9" in frequency)
+
+
 def test_a_gpt_of_old(tmp_path: Path) -> None:
     """LayerNorm, learned positions, a plain MLP: what the arguments mean where nothing is said."""
     arguments = (

@@ -422,6 +422,20 @@ class TestNccl:
         with pytest.raises(SilicastError, match="no row"):
             read(s.written(tmp_path, "x", s.NCCL_HEAD), "nccl-tests")
 
+    def test_wrong_results_and_failures_are_told(self, tmp_path: Path) -> None:
+        """Rows as nccl-tests prints them where a check fails, and its last words where it fails."""
+        text = s.NCCL.replace("73.40      0", "73.40     24").replace("0 OK", "24 FAILED")
+        text += "n1: Test NCCL failure common.cu:1005 'unhandled cuda error'\n"
+        reading = read(s.written(tmp_path, "x", text), "nccl-tests", collective__op="all_reduce")
+        rows = [row for row in reading.records if isinstance(row, CollectiveRow)]
+        assert [row.flags for row in rows] == [[], ["in_place"], ["wrong_results"], ["in_place"]]
+        wrong, failed = reading.session.notes
+        assert "1 of 2 sizes gave wrong results" in wrong
+        assert "after 2 sizes: n1: Test NCCL failure common.cu:1005" in failed
+        with pytest.raises(SilicastError) as caught:
+            read(s.written(tmp_path, "y", s.NCCL_HEAD + text.splitlines()[-1]), "nccl-tests")
+        assert "unhandled cuda error" in caught.value.hint
+
 
 def _ops(reading: FileReading) -> set[str]:
     return {row.collective["op"] for row in reading.records if isinstance(row, CollectiveRow)}

@@ -151,15 +151,15 @@ class _PlanChoice:
 
     def answer(self) -> Answer:
         plans = self._plans()
-        possible = [each for each in plans if not each.reason]
+        possible = [plan for plan in plans if not plan.reason]
         chosen = _diverse(possible or plans, self._gpus)[:SIMULATED]
         if not chosen:
             raise self._none_runs()
         few = self._requests_of(chosen[0], *SCREENING)
-        tried = sorted((self._simulated(e, few) for e in chosen), key=lambda each: each.rank)
+        tried = sorted((self._simulated(e, few) for e in chosen), key=lambda judged: judged.rank)
         finalists = list[_JudgedPlan]()
-        for each in tried:
-            finalists.append(self._in_full(each))
+        for judged in tried:
+            finalists.append(self._in_full(judged))
             further = tried[len(finalists) : MOST_IN_FULL]
             if len(finalists) < IN_FULL:
                 continue
@@ -228,7 +228,7 @@ class _PlanChoice:
                     continue
                 curves.append(curve)
             plans += apart(curves, self._traffic, self._gpus, fields)
-        return sorted(plans, key=lambda each: each.rank)
+        return sorted(plans, key=lambda plan: plan.rank)
 
     def _variants(self) -> Iterator[dict[str, Any]]:
         vary = self._work.search.vary
@@ -306,17 +306,17 @@ class _PlanChoice:
     def _closed(
         self, plans: Sequence[ServingPlan], chosen: Sequence[ServingPlan]
     ) -> list[_JudgedPlan]:
-        seen = {(each.label, each.gpus) for each in chosen}
-        unseen = [each for each in plans if (each.label, each.gpus) not in seen]
-        return [_JudgedPlan(each, {}, {}, {}) for each in unseen]
+        seen = {(judged.label, judged.gpus) for judged in chosen}
+        unseen = [plan for plan in plans if (plan.label, plan.gpus) not in seen]
+        return [_JudgedPlan(plan, {}, {}, {}) for plan in unseen]
 
     def _reply(
         self, finalists: Sequence[_JudgedPlan], others: Sequence[_JudgedPlan], considered: int
     ) -> Answer:
-        full = [each for each in finalists if each.answer is not None]
+        full = [judged for judged in finalists if judged.answer is not None]
         if not full:
             raise SilicastError(finalists[0].plan.reason, field="parallel")
-        points = [_uncertain(each) for each in full]
+        points = [_uncertain(judged) for judged in full]
         meets = meeting(points, self._limits)
         confidence = meets.mean(axis=0)
         order = sorted(range(len(full)), key=lambda i: self._preference(full[i], confidence[i]))
@@ -334,8 +334,8 @@ class _PlanChoice:
             for i in order
         ]
         rows += [
-            {**self._row(each), "why_not": self._why_not(each, full[first], None)}
-            for each in [*(e for e in finalists if e.answer is None), *others]
+            {**self._row(judged), "why_not": self._why_not(judged, full[first], None)}
+            for judged in [*(e for e in finalists if e.answer is None), *others]
         ]
         answer = full[first].answer
         assert answer is not None
@@ -345,7 +345,7 @@ class _PlanChoice:
             "rate_per_s": self._traffic.rate_per_s,
             "limits_ms": dict(self._limits),
             "considered": considered,
-            "simulated": sum(bool(each.statistics) for each in (*finalists, *others)),
+            "simulated": sum(bool(judged.statistics) for judged in (*finalists, *others)),
             "cannot_run": dict(sorted(self._refused.items())),
             "fewer_devices": passed,
             "best": {**rows[0], "scenario": full[first].tree},
@@ -368,11 +368,11 @@ class _PlanChoice:
         """
         uncertain = _uncertain(best)
         fewer: dict[tuple[str, int], UncertainPoint] = {}
-        for each in tried:
-            if each.plan.gpus < best.plan.gpus and (ratios := self._ratios(each)):
-                fewer[each.plan.label, each.plan.gpus] = _with_errors_of(uncertain, ratios)
-        for each in tried:
-            for plan in with_fewer(each.plan):
+        for judged in tried:
+            if judged.plan.gpus < best.plan.gpus and (ratios := self._ratios(judged)):
+                fewer[judged.plan.label, judged.plan.gpus] = _with_errors_of(uncertain, ratios)
+        for judged in tried:
+            for plan in with_fewer(judged.plan):
                 if plan.gpus < best.plan.gpus and plan.excess:
                     point = _with_errors_of(uncertain, {plan.excess.metric: plan.excess.ratio})
                     fewer.setdefault((plan.label, plan.gpus), point)
@@ -522,15 +522,15 @@ def _diverse(plans: Sequence[ServingPlan], gpus: int) -> list[ServingPlan]:
     """Plans in order of devices, each of them with a replica more too, which tails may need, and
     with one fewer, where that nearly does in closed form.
     """
-    others = [more for each in plans if (more := with_more(each, gpus))]
+    others = [more for plan in plans if (more := with_more(plan, gpus))]
     others += [
         less
-        for each in plans
-        for less in with_fewer(each)
+        for plan in plans
+        for less in with_fewer(plan)
         if less.excess and less.excess.ratio <= NEAR
     ]
-    different = {(each.label, each.gpus): each for each in (*others, *plans)}
-    return sorted(different.values(), key=lambda each: each.rank)
+    different = {(plan.label, plan.gpus): plan for plan in (*others, *plans)}
+    return sorted(different.values(), key=lambda plan: plan.rank)
 
 
 def _degrees(deployment: Deployment) -> dict[str, int]:
@@ -550,9 +550,9 @@ def _uncertain(tried: _JudgedPlan) -> UncertainPoint:
     first: Mapping[str, Any] = next(iter(kinds.values()), {})
     factors = first.get("factors", ())
     shared = {
-        f"{device} {engine} {each['name']}": math.sqrt(each["share"])
-        for each in factors
-        if each["name"] != "independent" and not each["name"].startswith(COMMON)
+        f"{device} {engine} {factor['name']}": math.sqrt(factor["share"])
+        for factor in factors
+        if factor["name"] != "independent" and not factor["name"].startswith(COMMON)
     }
     return UncertainPoint(beliefs, shared)
 

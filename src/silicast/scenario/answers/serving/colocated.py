@@ -59,20 +59,20 @@ class Colocated:
         traffic = [
             traffic_of(work, seed + index, scenario.folder) for index in range(len(scenario.pools))
         ]
-        self._requests = [each.requests for each in traffic]
-        longest = max(int(each.input_tokens.max()) for each in self._requests)
-        total = max(each.longest_tokens for each in self._requests)
+        self._requests = [load.requests for load in traffic]
+        longest = max(int(requests.input_tokens.max()) for requests in self._requests)
+        total = max(load.longest_tokens for load in self._requests)
         expected = Expected(longest, self._requests[0].concurrency, total)
         self._shared, assumptions = shared_of(scenario, expected)
         neighbours = self._shared.neighbours
         self.warnings = [
             *assumptions,
             "colocation: every pool serves the workload as stated, by a seed of its own",
-            *dict.fromkeys(text for each in traffic for text in each.remarks),
+            *dict.fromkeys(text for load in traffic for text in load.remarks),
         ]
         pairs = list(zip(neighbours, self._requests, strict=True))
-        self._served = [Served(each.fleet, item, work.slo) for each, item in pairs]
-        self._alone = [each.alone.serve(item) for each, item in pairs]
+        self._served = [Served(neighbour.fleet, item, work.slo) for neighbour, item in pairs]
+        self._alone = [neighbour.alone.serve(item) for neighbour, item in pairs]
         together = self._together(0.0)
         self._found = [self._simulated(index, item) for index, item in enumerate(together)]
         self._paced: dict[float, list[Records]] = {}
@@ -97,9 +97,9 @@ class Colocated:
         return self._paced[deviations][index]
 
     def _together(self, deviations: float) -> list[Records]:
-        specs = [each.fleet.specs for each in self._shared.neighbours]
+        specs = [neighbour.fleet.specs for neighbour in self._shared.neighbours]
         if deviations:
-            paces = [each.error.pace(deviations) for each in self._found]
+            paces = [replay.error.pace(deviations) for replay in self._found]
             specs = [
                 [paced(spec, pace) for spec in item]
                 for item, pace in zip(specs, paces, strict=True)
@@ -113,10 +113,12 @@ class Colocated:
             for item, served in zip(self._found, self._served, strict=True)
         ]
         metrics, bound = self._of_all(replies)
-        for index, (each, reply) in enumerate(zip(neighbours, replies, strict=True)):
+        for index, (neighbour, reply) in enumerate(zip(neighbours, replies, strict=True)):
             for name, belief in reply.metrics.items():
-                metrics[f"{each.name}.{name}"] = Quantity(belief.estimate, belief.p05, belief.p95)
-            bound |= {f"{each.name}.{name}": value for name, value in reply.bound.items()}
+                metrics[f"{neighbour.name}.{name}"] = Quantity(
+                    belief.estimate, belief.p05, belief.p95
+                )
+            bound |= {f"{neighbour.name}.{name}": value for name, value in reply.bound.items()}
             metrics |= self._ratios(index, metrics)
         warnings = dict.fromkeys(
             text for text in (*self.warnings, *(w for reply in replies for w in reply.warnings))
@@ -150,8 +152,8 @@ class Colocated:
             for statistic, value in named.items():
                 name = f"{latency}_{statistic}_ms"
                 quantities = [reply.metrics[name] for reply in replies if name in reply.metrics]
-                low = min(each.p05 / each.estimate for each in quantities)
-                high = max(each.p95 / each.estimate for each in quantities)
+                low = min(quantity.p05 / quantity.estimate for quantity in quantities)
+                high = max(quantity.p95 / quantity.estimate for quantity in quantities)
                 least = min(reply.bound.get(name, 0.0) for reply in replies)
                 bound[name] = least
                 table[name] = Quantity(
@@ -161,16 +163,16 @@ class Colocated:
             quantities = [reply.metrics[name] for reply in replies if name in reply.metrics]
             if quantities:
                 table[name] = Quantity(
-                    sum(each.estimate for each in quantities),
-                    sum(each.p05 for each in quantities),
-                    sum(each.p95 for each in quantities),
+                    sum(quantity.estimate for quantity in quantities),
+                    sum(quantity.p05 for quantity in quantities),
+                    sum(quantity.p95 for quantity in quantities),
                 )
         return table, bound
 
     def _values(self, latency: str) -> F64:
         """Of every request of every model, milliseconds."""
-        each = [getattr(item.records, f"{latency}_s")() * 1e3 for item in self._found]
-        return np.concatenate(each)
+        columns = [getattr(item.records, f"{latency}_s")() * 1e3 for item in self._found]
+        return np.concatenate(columns)
 
     def _ratios(self, index: int, metrics: Mapping[str, Quantity]) -> dict[str, Quantity]:
         """Latencies over those alone. Both err alike in what steps take, so that the ratio errs as
@@ -196,34 +198,36 @@ class Colocated:
     def _why(self, replies: Sequence[Answer]) -> dict[str, Any]:
         neighbours = self._shared.neighbours
         parts = [
-            item.part().changed(name=each.name)
-            for item, each in zip(self._found, neighbours, strict=True)
+            item.part().changed(name=neighbour.name)
+            for item, neighbour in zip(self._found, neighbours, strict=True)
         ]
         pools = [
-            self._pool(index, each, reply)
-            for index, (each, reply) in enumerate(zip(neighbours, replies, strict=True))
+            self._pool(index, neighbour, reply)
+            for index, (neighbour, reply) in enumerate(zip(neighbours, replies, strict=True))
         ]
         tree = why_tree(Part.group("serving", parts))
         tree["colocation"] = {
             "mode": self._shared.mode,
-            "pools": {each.name: pool for each, pool in zip(neighbours, pools, strict=True)},
+            "pools": {
+                neighbour.name: pool for neighbour, pool in zip(neighbours, pools, strict=True)
+            },
         }
         of_pools = [(r.why["coverage"]["time_share"], r.why["exposed_ms"]) for r in replies]
         tree |= coverage_of(*of_pools)
         tree["pools"] = {
-            each.name: reply.why["deployment"]
-            for each, reply in zip(neighbours, replies, strict=True)
+            neighbour.name: reply.why["deployment"]
+            for neighbour, reply in zip(neighbours, replies, strict=True)
         }
         return tree
 
-    def _pool(self, index: int, each: Neighbour, reply: Answer) -> dict[str, Any]:
+    def _pool(self, index: int, neighbour: Neighbour, reply: Answer) -> dict[str, Any]:
         """One model: its part of the device, what it takes alone, and what its queue says."""
         served = self._served[index]
         alone = served.metrics_of(self._alone[index])
         told = served.why()
         told.pop("knee", None)  # it is of a model alone
         return {
-            "part": each.part,
+            "part": neighbour.part,
             "alone": {
                 f"{latency}_{statistic}_ms": alone[f"{latency}_{statistic}_ms"]
                 for latency in LATENCIES

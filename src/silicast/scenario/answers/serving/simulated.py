@@ -108,7 +108,8 @@ class Simulated:
                     self._beside[kind] = [_adapters(prices, mix)]
                 self._breakdowns[kind] = breakdown_of(step_model(pool.deployment), mix)
         self._steps = {
-            kind: each.prediction(each.part(kind)) for kind, each in self._breakdowns.items()
+            kind: breakdown.prediction(breakdown.part(kind))
+            for kind, breakdown in self._breakdowns.items()
         }
 
     def _pool_of(self, kind: Kind) -> ReplicaPool:
@@ -143,7 +144,9 @@ class Simulated:
     def _error(self, kind: Kind) -> ErrorFactors:
         """Error of the pace of steps of a kind; more tokens a step are a quicker pace."""
         parts = [self._steps[kind], *self._beside.get(kind, ())]
-        error_factors = ErrorFactors.of_sum([(each.part.exposed_ps, each.error) for each in parts])
+        error_factors = ErrorFactors.of_sum(
+            [(prediction.part.exposed_ps, prediction.error) for prediction in parts]
+        )
         if self._further:
             error_factors = replace(
                 error_factors, loadings={**error_factors.loadings, **self._further}
@@ -182,8 +185,11 @@ class Simulated:
     ) -> Answer:
         """The answer of a simulated run."""
         metrics, bound = self.metrics(metrics_of), self.bound()
-        every = [*self._steps.values(), *(p for each in self._beside.values() for p in each)]
-        domain = worst_domain(each.domain for each in every)
+        every = [
+            *self._steps.values(),
+            *(p for predictions in self._beside.values() for p in predictions),
+        ]
+        domain = worst_domain(prediction.domain for prediction in every)
         remarks = [*warnings]
         if domain == "in" and any(p.part.name == ADAPTERS for p in every):
             domain = "near"  # their kernels were not measured
@@ -194,7 +200,7 @@ class Simulated:
                 domain = "near" if domain == "in" else domain
                 remarks.append(UNMEASURED_CACHE.format(stored))
         remarks = [*dict.fromkeys((*(w for p in every for w in p.warnings), *remarks))]
-        tier = weakest_tier(each.tier for each in every)
+        tier = weakest_tier(prediction.tier for prediction in every)
         return answer(
             metrics=metrics,
             bound={name: b for name, b in bound.items() if name in metrics},
@@ -218,7 +224,7 @@ class Simulated:
         tree |= self.coverage()
         tree["uncertainty"] = uncertainty_of(self._named())
         tree["seed_spread"] = {n: round(v, 6) for n, v in seed_spread(self.records).items()}
-        clocks = {k: each.times.clock_hz / 1e6 for k, each in self._breakdowns.items()}
+        clocks = {k: breakdown.times.clock_hz / 1e6 for k, breakdown in self._breakdowns.items()}
         tree["clock_mhz"] = {k: clocks[k] for k in ("prefill", "decode") if k in clocks}
         model = self._fleet.entry.deployment.model
         if model.assumed:
@@ -248,22 +254,24 @@ class Simulated:
             for kind in ("prefill", "decode")
             if kind in self._steps
         ]
-        beside = [p.part for each in self._beside.values() for p in each]
+        beside = [p.part for predictions in self._beside.values() for p in predictions]
         for name in dict.fromkeys(part.name for part in beside):
             children = [child for part in beside if part.name == name for child in part.children]
             parts.append(Part.group(name, children))
-        idle = to_picoseconds(span_ns * 1e-9) - sum(each.exposed_ps for each in parts)
+        idle = to_picoseconds(span_ns * 1e-9) - sum(part.exposed_ps for part in parts)
         if idle > 0:
             parts.append(Part(IDLE, idle))
         return Part.group("serving", parts)
 
     def coverage(self) -> dict[str, Any]:
         """``coverage`` for ``why``, of the kernels of all steps."""
-        return coverage_of(*((each.tier_seconds(), 1.0) for each in self._breakdowns.values()))
+        return coverage_of(
+            *((breakdown.tier_seconds(), 1.0) for breakdown in self._breakdowns.values())
+        )
 
     def _named(self) -> Mapping[str, Prediction]:
         """Kinds of steps, for what makes them uncertain."""
-        return {f"{kind}_steps": each for kind, each in self._steps.items()}
+        return {f"{kind}_steps": prediction for kind, prediction in self._steps.items()}
 
 
 def _passes(prices: object, mix: Mix) -> Breakdown:
@@ -283,8 +291,8 @@ def _drafts(prices: SpeculativePrices, mix: Mix) -> list[Prediction]:
     if prices.drafts > 1:
         mixes.append(prices.drafting(mix))
     predictions = []
-    for each in mixes:
-        passes = breakdown_of(prices.drafter.model, each)
+    for drafted in mixes:
+        passes = breakdown_of(prices.drafter.model, drafted)
         part = passes.part(DRAFTING)
         kernels = [child for child in part.children if child.kind != "host"]
         predictions.append(passes.prediction(Part.group(DRAFTING, kernels)))

@@ -108,7 +108,7 @@ class _Builder:
             for name, table in work.stages.items()
         }
         if work.scheduler is not None and not any(
-            isinstance(each, ScheduledJobs) for each in self._works.values()
+            isinstance(work, ScheduledJobs) for work in self._works.values()
         ):
             raise SilicastError(
                 "no stage is a job of a cluster",
@@ -118,9 +118,9 @@ class _Builder:
         self._tables = dict(work.stages)
         self._over_links()
         self._merged = {
-            each.prefill: name
-            for name, each in self._works.items()
-            if isinstance(each, EngineRequests) and each.prefill
+            work.prefill: name
+            for name, work in self._works.items()
+            if isinstance(work, EngineRequests) and work.prefill
         }
         self._names = [name for name in self._tables if name not in self._merged]
         self._graph = self._graph_of()
@@ -167,7 +167,7 @@ class _Builder:
         answering = tuple(
             number
             for number, name in enumerate(self._names)
-            if isinstance(each := self._works[name], EngineRequests) and each.answers
+            if isinstance(requests := self._works[name], EngineRequests) and requests.answers
         )
         of_pools = [text for pool in pools for text in pool.warnings]
         warnings = [*self._warnings, *self._idle(), *of_pools]
@@ -218,7 +218,7 @@ class _Builder:
             stages.append(
                 WorkflowStage(
                     name,
-                    tuple(dict.fromkeys(self._merged.get(each, each) for each in after)),
+                    tuple(dict.fromkeys(self._merged.get(earlier, earlier) for earlier in after)),
                     (table.batch or 1)
                     * (work.copies if isinstance(work, NetworkPasses) else table.items),
                     table.repeat,
@@ -265,7 +265,7 @@ class _Builder:
     @property
     def _learns(self) -> bool:
         """Whether a stage trains on what others generate."""
-        works = {each.work for each in self._tables.values()}
+        works = {table.work for table in self._tables.values()}
         return "train" in works and not works.isdisjoint(GENERATES)
 
     def _over_links(self) -> None:
@@ -293,7 +293,7 @@ class _Builder:
                 self._works[stage] = TimedJobs(
                     partial(_alike, seconds), 1, "analytic", constants.log_sd, warnings=(remark,)
                 )
-                after = [stage if each == sender else each for each in table.after]
+                after = [stage if earlier == sender else earlier for earlier in table.after]
                 self._tables[receiver] = msgspec.structs.replace(table, after=after)
                 self._tables[stage] = StageTable(
                     after=[sender], work="transfer", batch=self._tables[sender].batch
@@ -304,9 +304,9 @@ class _Builder:
         used = {table.pool for table in self._tables.values()}
         used |= {
             name
-            for each in self._works.values()
-            if isinstance(each, ScheduledJobs)
-            for name, _ in each.rates
+            for work in self._works.values()
+            if isinstance(work, ScheduledJobs)
+            for name, _ in work.rates
         }
         return [
             f"pools.{name}: no stage runs on it, and no energy or cost counts it"
@@ -329,7 +329,7 @@ class _Builder:
         jobs = self._jobs.of_stages(stages)
         works = [self._works[self._names[number]] for number in stages]
         random = {number: self._random(number) for number in stages}
-        if all(isinstance(each, ScheduledJobs) for each in works):
+        if all(isinstance(work, ScheduledJobs) for work in works):
             return self._cluster(stages, jobs, random[stages[0]])
         timed = {n: w for n, w in zip(stages, works, strict=True) if isinstance(w, TimedJobs)}
         if len(timed) == len(stages):
@@ -343,9 +343,9 @@ class _Builder:
                 field=f"pools.{home}",
                 hint="leave out what never runs; more workload.requests, where it runs by chance",
             )
-        if all(isinstance(each, NetworkPasses) for each in works):
+        if all(isinstance(work, NetworkPasses) for work in works):
             return self._passing(home, stages, jobs)
-        if all(isinstance(each, EngineRequests) for each in works):
+        if all(isinstance(work, EngineRequests) for work in works):
             return self._generating(home, stages, jobs)
         raise unmodelled(
             "stages that generate and stages of passes share a pool",
@@ -361,9 +361,9 @@ class _Builder:
     def _cluster(self, stages: list[int], jobs: I64, random: np.random.Generator) -> ClusterPool:
         works: dict[int, ScheduledJobs] = {}
         for number in stages:
-            each = self._works[self._names[number]]
-            assert isinstance(each, ScheduledJobs)
-            works[number] = each
+            work = self._works[self._names[number]]
+            assert isinstance(work, ScheduledJobs)
+            works[number] = work
         pools = {name: devices_of(table) for name, table in self._scenario.pools.items()}
         devices = devices_in_order(list(works.values()), pools)
         scheduler = self._work.scheduler or SchedulerTable()
@@ -373,9 +373,9 @@ class _Builder:
     def _passing(self, home: str, stages: list[int], jobs: I64) -> PassPool:
         works: dict[int, NetworkPasses] = {}
         for number in stages:
-            each = self._works[self._names[number]]
-            assert isinstance(each, NetworkPasses)
-            works[number] = each
+            work = self._works[self._names[number]]
+            assert isinstance(work, NetworkPasses)
+            works[number] = work
         table = self._scenario.pools[home]
         arrival = self._items.arrival_ns[self._jobs.item[jobs]]
         pool = PassPool(home, works, jobs, self._jobs.stage[jobs], arrival, table.count)
@@ -394,12 +394,12 @@ class _Builder:
     def _generating(self, home: str, stages: list[int], jobs: I64) -> GeneratingPool:
         requests, held = self._requests(stages, jobs)
         works = [self._works[self._names[number]] for number in stages]
-        assert all(isinstance(each, EngineRequests) for each in works)
+        assert all(isinstance(work, EngineRequests) for work in works)
         tables = {home: self._scenario.pools[home]}
-        for each in works:
-            assert isinstance(each, EngineRequests)
-            if each.decode_pool:
-                tables[each.decode_pool] = self._scenario.pools[each.decode_pool]
+        for work in works:
+            assert isinstance(work, EngineRequests)
+            if work.decode_pool:
+                tables[work.decode_pool] = self._scenario.pools[work.decode_pool]
         if len(tables) == 1:
             tables[home] = msgspec.structs.replace(tables[home], role="")
         else:
@@ -421,7 +421,7 @@ class _Builder:
             prepared = self._prepared(home, part, requests, clients)
         except SilicastError as error:
             raise error.at(f"pools.{home}") if error.field == "engine" else error from None
-        exits = {each.exits for each in works if isinstance(each, EngineRequests) and each.exits}
+        exits = {work.exits for work in works if isinstance(work, EngineRequests) and work.exits}
         if exits:
             prepared = self._with_exits(home, prepared, exits)
         pool = GeneratingPool(home, tuple(stages), jobs, prepared, held)
@@ -551,7 +551,7 @@ class _Builder:
             if keeps:
                 before += [*new, (2 * row + 1, int(outputs[row]))]
         columns = (segments, tokens, offsets, names)
-        return grown, Content(*(np.array(each, dtype=np.int64) for each in columns))
+        return grown, Content(*(np.array(column, dtype=np.int64) for column in columns))
 
 
 def _drafted(part: Scenario, works: Sequence[Work], field: str) -> Scenario:
@@ -560,8 +560,8 @@ def _drafted(part: Scenario, works: Sequence[Work], field: str) -> Scenario:
     Raises:
         SilicastError: they do not draft alike.
     """
-    first, *others = [each.speculative for each in works if isinstance(each, EngineRequests)]
-    if any(each != first for each in others):
+    first, *others = [work.speculative for work in works if isinstance(work, EngineRequests)]
+    if any(method != first for method in others):
         raise unmodelled(
             "stages of one pool draft in different ways, or some not at all",
             field,
