@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Sequence
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +20,8 @@ ELSEWHERE: Final = {
     "pipeline_parallel_size": ("pp",), "pipeline_model_parallel_size": ("pp",),
     "expert_parallel_size": ("ep",), "data_parallel_size": ("dp", "attention_dp", "replicas"),
     "batch_size": ("batch",), "global_batch_size": ("global_batch",),
-    "micro_batch_size": ("micro_batch",), "seq_length": ("seq_len",),
+    "micro_batch_size": ("micro_batch",), "seq_length": ("seq_len",), "gbs": ("global_batch",),
+    "mbs": ("micro_batch",), "context_parallel_size": ("cp",),
     "isl": ("input_len",), "prompt_len": ("input_len",),
     "random_input_len": ("input_len",),
     "osl": ("output_len",), "max_tokens": ("output_len",), "random_output_len": ("output_len",),
@@ -29,6 +31,12 @@ ELSEWHERE: Final = {
 }  # fmt: skip
 """What other tools call it -> our options, the first of them that a command has."""
 
+TASKS: Final = {
+    "infer": "inference", "serve": "serving", "capacity": "serving", "train": "training",
+    "graph": "graph",
+}  # fmt: skip
+"""Commands of one task -> that task."""
+MOST_COMMANDS = 6
 MODEL_LATER: Final = frozenset(("serve", "capacity"))
 """Commands whose model a launch file may name, so that the parser does not ask for it."""
 
@@ -46,6 +54,11 @@ def said_of(error: CycloptsError) -> str:
             return f"Unknown option: {typed}. It is {ours} here."
         if "FIELDS" in options and (field := field_of(typed)):
             return f"Unknown option: {typed}. Write {field}={_value(error)}"
+        command = " ".join(error.command_chain or ())
+        if field := scenario_field(command, typed):
+            return f"Unknown option: {typed}. A scenario states it: {field} (silicast run)"
+        if others := commands_with(typed):
+            return f"Unknown option: {typed}. It is of silicast {', '.join(others)}"
     if isinstance(error, UnusedCliTokensError):
         free = error.unused_tokens or []
         word = loose(free, "model") if {*(error.command_chain or ())} & MODEL_LATER else ""
@@ -78,6 +91,46 @@ def meant(typed: str, options: Collection[str]) -> str:
     word = typed.lstrip("-").replace("-", "_").lower()
     ours = (f"--{name.replace('_', '-')}" for name in ELSEWHERE.get(word, ()))
     return next((name for name in ours if name in options), "")
+
+
+def scenario_field(command: str, typed: str) -> str:
+    """The field of a scenario that is typed as an option of the command of its task; "" = none.
+
+    >>> scenario_field("train", "--task"), scenario_field("train", "--frobnicate")
+    ('workload.task', '')
+    """
+    from silicast.scenario.schema import RawScenario
+    from silicast.scenario.workloads import BY_TASK
+
+    task, word = TASKS.get(command), typed.lstrip("-").replace("-", "_")
+    if task is None:
+        return ""
+    if word in BY_TASK[task].__struct_fields__:
+        return f"workload.{word}"
+    return word if word in RawScenario.__struct_fields__ else ""
+
+
+def commands_with(option: str) -> list[str]:
+    """Commands that have an option of just this name, at most :data:`MOST_COMMANDS`.
+
+    >>> commands_with("--tokens-per-user"), commands_with("--frobnicate")
+    (['compare'], [])
+    """
+    table = _options_of_commands()
+    return [name for name, options in table.items() if option in options][:MOST_COMMANDS]
+
+
+@cache
+def _options_of_commands() -> dict[str, frozenset[str]]:
+    """Names of the options of each command that has some."""
+    from silicast.app.cli import build_app
+
+    app = build_app()
+    return {
+        name: frozenset(word for a in app[name].assemble_argument_collection() for word in a.names)
+        for name in app
+        if not name.startswith("-") and app[name].default_command is not None
+    }
 
 
 def field_of(typed: str) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from silicast.app.console import warn
-from silicast.core.errors import SilicastError, errors_at
+from silicast.core.errors import SilicastError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -37,10 +38,9 @@ def price_of(text: str | None, where: str | None, device: str) -> Price | None:
             raise SilicastError("chooses among prices: give --price", field="--price-where")
         return None
     from silicast.exploration.prices import price_list
-    from silicast.hardware.catalog import find_device
+    from silicast.scenario.resolve import find_any_device
 
-    with errors_at("device"):
-        name = find_device(device).name
+    name = find_any_device(device, Path()).name
     if _COMMA.fullmatch(text.strip()):
         raise SilicastError(
             f"has a comma: {text}", field=FLAG, hint=f"write {text.strip().replace(',', '.')}"

@@ -83,6 +83,8 @@ def test_a_negative_value_reaches_the_command_that_refuses_it(
         ("infer h100 Qwen3-8B", "--model is missing: write --model Qwen3-8B"),
         ("infer --model Qwen3-8B h100", "--device is missing: write --device h100"),
         ("serve --model x --device y --qps 3", "Unknown option: --qps. It is --rate here."),
+        ("compare --model x --device y --rate 3", "--rate. It is of silicast serve,"),
+        ("train --model x --device y --task lora", "A scenario states it: workload.task (silicast"),
         ("infer --model x --device y --bacth 3", "Did you mean --batch?"),
         ("kernel gemm m=4 --device x --dtype fp8", "Unknown option: --dtype. Write dtype=fp8 (see"),
         ("kernel gemm --num-heads=8 --device x", "Write num_heads=8"),

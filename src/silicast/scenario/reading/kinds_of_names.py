@@ -28,10 +28,16 @@ def with_kind(
     >>> unknown = unknown_name("unknown device 'vllm'", "device", "did you mean L4?")
     >>> str(with_kind(unknown, "vllm"))
     "device: unknown device 'vllm' (vllm is an engine)"
+    >>> with_kind(unknown, "h100, l4").message
+    'expected one device, found 2: h100, l4'
     """
     if error.kind != "unknown_name" or not isinstance(spec, str) or not error.field:
         return error
     kind = error.field.rpartition(".")[2]
+    names = [name.strip() for name in spec.split(",")]
+    if len(names) > 1 and all(kind in kinds_of(name) for name in names):
+        message = f"expected one {kind}, found {len(names)}: {spec}"
+        return unknown_name(message, error.field, SEVERAL, file=error.file)
     for other, article in kinds_of(spec).items():
         if other != kind:
             return unknown_name(
@@ -69,6 +75,7 @@ def kinds_of(name: str) -> dict[str, str]:
     return kinds
 
 
+SEVERAL = "one question each, or several side by side: silicast compare, silicast sweep"
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv")
 
 
