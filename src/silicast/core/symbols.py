@@ -2,7 +2,7 @@
 
 A symbol has the shape that the array of one row would have, whose last axis is of rows; its numbers
 are the columns of one node of a graph (:mod:`silicast.core.tracing`) in the order of that array.
-Indexing, stacking and broadcasting say which columns go where, as NumPy does with their places.
+Indexing, stacking and broadcasting say which columns go where, as NumPy does with their indices.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ class Symbol:
         return Symbol(graph, graph.add(graph.kinds[node], 1, "pick", node, position))
 
     def take(self, at: Any) -> Symbol:
-        """The numbers at places among all of them, in the shape of these."""
-        places = [at] if at.shape == () else at[(...,)].ravel()
-        picked = [self.picked(self, place) for place in places]
+        """The numbers at indices among all of them, in the shape of these."""
+        indices = [at] if at.shape == () else at[(...,)].ravel()
+        picked = [self.picked(self, index) for index in indices]
         return _joined([(x, np.zeros(1, dtype=np.int64)) for x in picked], at.shape)
 
     def looked_up(self, table: Any) -> Symbol:
@@ -113,11 +113,11 @@ class Symbol:
     def argmin(self, axis: Any = None) -> Symbol:
         """Which is the least along the first axis, or of all, the first of equal ones."""
         graph = self.graph
-        rest = self.shape[1:] if axis is not None and self.size > self.shape[0] else ()
-        if not rest:
+        shape = self.shape[1:] if axis is not None and self.size > self.shape[0] else ()
+        if not shape:
             return Symbol(graph, graph.add("whole", 1, "argmin", graph.as_float(self.node)))
-        columns = (self[(slice(None), *place)] for place in np.ndindex(rest))
-        return _joined([(x.argmin(), np.zeros(1, dtype=np.int64)) for x in columns], rest)
+        columns = (self[(slice(None), *index)] for index in np.ndindex(shape))
+        return _joined([(x.argmin(), np.zeros(1, dtype=np.int64)) for x in columns], shape)
 
     def argmax(self, axis: Any = None) -> Symbol:
         """Which is the largest, the first of equal ones."""
@@ -138,8 +138,8 @@ class Symbol:
         return (self[at] for at in range(len(self)))
 
     def __getitem__(self, key: Any) -> Symbol:
-        places = np.arange(self.size).reshape(self.shape or (1,))[key]
-        return _joined([(self, np.atleast_1d(places))], places.shape)
+        indices = np.arange(self.size).reshape(self.shape or (1,))[key]
+        return _joined([(self, np.atleast_1d(indices))], indices.shape)
 
     def astype(self, kind: Any) -> Symbol:
         """As floats, or as whole numbers."""
@@ -249,15 +249,17 @@ def _spread(value: Any, shape: tuple[int, ...]) -> Any:
 def _placed(value: Any, shape: tuple[int, ...]) -> Any:
     if not isinstance(value, Symbol):
         return np.broadcast_to(value, shape)
-    places = np.arange(value.size).reshape(value.shape or (1,))
-    return _joined([(value, np.broadcast_to(places, shape))], shape)
+    indices = np.arange(value.size).reshape(value.shape or (1,))
+    return _joined([(value, np.broadcast_to(indices, shape))], shape)
 
 
 def _joined(parts: Sequence[tuple[Any, NDArray[np.int64]]], shape: tuple[int, ...]) -> Symbol:
-    """Numbers at some places of values, the one behind the other, in a shape."""
+    """Numbers at some indices of values, the one behind the other, in a shape."""
     graph = next(value.graph for value, _ in parts if isinstance(value, Symbol))
-    places = [(graph.node_of(value), place) for value, at in parts for place in at.ravel().tolist()]
-    return Symbol(graph, graph.gathered(places), shape)
+    indices = [
+        (graph.node_of(value), index) for value, at in parts for index in at.ravel().tolist()
+    ]
+    return Symbol(graph, graph.gathered(indices), shape)
 
 
 _UFUNCS = {

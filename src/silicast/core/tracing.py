@@ -198,20 +198,20 @@ class FormulaGraph:
         parts = self.apply("floor", self.apply("div", value, divisor))
         return self.apply("sub", value, self.apply("mul", parts, divisor))
 
-    def gathered(self, places: Sequence[tuple[Node, int]]) -> Node:
+    def gathered(self, sources: Sequence[tuple[Node, int]]) -> Node:
         """The node of numbers of other nodes: which node, and which of its numbers."""
-        kinds = {self.kinds[node] for node, _ in places}
+        kinds = {self.kinds[node] for node, _ in sources}
         if len(kinds) > 1:
-            places = [(self.as_float(node), at) for node, at in places]
+            sources = [(self.as_float(node), at) for node, at in sources]
             kinds = {FLOAT}
-        (kind,), (node, first), width = kinds, places[0], len(places)
-        if all(self.nodes[node][0] == "const" for node, _ in places):
-            return self.constant([self.values_of(node)[at] for node, at in places], kind)
-        if [*places] == [(node, first + at) for at in range(width)]:
+        (kind,), (node, first), width = kinds, sources[0], len(sources)
+        if all(self.nodes[node][0] == "const" for node, _ in sources):
+            return self.constant([self.values_of(node)[at] for node, at in sources], kind)
+        if [*sources] == [(node, first + at) for at in range(width)]:
             if width == self.widths[node]:
                 return node
             return self.add(kind, width, "part", node, first)
-        return self.add(kind, width, "gather", *(x for place in places for x in place))
+        return self.add(kind, width, "gather", *(x for source in sources for x in source))
 
     def spread(self, node: Node, width: int) -> Node:
         """A number of each row as that of all candidates."""

@@ -332,13 +332,11 @@ class Implementation(ABC):
         return Estimates(batch, xp.maximum(time_s, analysis.bound_s), analysis, shared, share)
 
     @final
-    def free(self, shared: VariantOnDevice, batch: OpBatch) -> FreeTimes:
-        """What kernels take at the clock while no power limit binds."""
-        return self.free_by(shared, batch, self._analysed(batch, shared.device))
-
-    @final
-    def free_by(self, shared: VariantOnDevice, batch: OpBatch, analysis: Analysis) -> FreeTimes:
-        """:meth:`free` of kernels whose analysis on the device is known."""
+    def free(
+        self, shared: VariantOnDevice, batch: OpBatch, known: Analysis | None = None
+    ) -> FreeTimes:
+        """What kernels take at the clock while no power limit binds; ``known``: their analysis."""
+        analysis = self._analysed(batch, shared.device) if known is None else known
         return FreeTimes(self.usual_s(shared, shared.device, batch, analysis), analysis)
 
     @final
@@ -375,13 +373,12 @@ class Implementation(ABC):
             return formula(rows) if slow_s is None else slow_s
 
         def at_step(position: int) -> F64:
-            slow = slower(shared.device, clock_hz, position)
-            formula = partial(self._slow_s, shared, slow)
+            formula = partial(self._slow_s, shared, slower(shared.device, clock_hz, position))
             slow_s: F64 = taped.run_step(steps, position, formula, batch, self.held_sizes)
             return slow_s
 
-        numbers = None if steps is None else at_step
-        return Slowing(batch, shared.device, time_s, at, clock_hz, numbers)
+        at_steps = None if steps is None else at_step
+        return Slowing(batch, shared.device, time_s, at, clock_hz, at_steps)
 
     def _slow_s(self, shared: VariantOnDevice, slow: Device, batch: OpBatch) -> F64:
         """What kernels take on a slower device."""
@@ -580,8 +577,7 @@ class Estimates(Struct, frozen=True):
 
     def interval(self, estimate_s: F64, variance: F64) -> tuple[F64, F64]:
         """5 % and 95 % quantiles of an estimate whose log has a variance; not below the bound.
-
-        Where a power limit slows the kernel, another day's board may be slower still.
+        Where a power limit slows the kernel, another day's may be slower still.
         """
         spread = exp_fixed(Z90 * xp.sqrt(variance))
         low = xp.maximum(estimate_s / spread, self.analysis.bound_s)
@@ -592,13 +588,11 @@ class Estimates(Struct, frozen=True):
 
 
 def matrix_seconds(analysis: Analysis) -> F64:
-    """What the useful matrix products alone take at their bound rate; zeros if there are none.
-
-    Where there are no matrix units the FMA pipe multiplies.
+    """What the useful matrix products alone take at their bound rate, zeros if there are none;
+    where there are no matrix units the FMA pipe multiplies.
     """
     resource = analysis.resource_s.get("tensor", analysis.resource_s.get("fma"))
-    none: F64 = xp.full_like(analysis.time_s, 0.0)
-    return none if resource is None else resource
+    return xp.full_like(analysis.time_s, 0.0) if resource is None else resource
 
 
 def positive(values: F64 | I64) -> F64:

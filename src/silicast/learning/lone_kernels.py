@@ -279,7 +279,7 @@ def _numbers(
     shared = _Shared(times, energy, resources)
     if not clock:
         return numbers, shared
-    free = model.free_by(shared_of(model, batch.variant, device), batch, analysis)
+    free = model.free(shared_of(model, batch.variant, device), batch, analysis)
     draw = drawn(analysis, batch.variant.dtype, device, free.time_s, model.clock_hz(device))
     return (*numbers, free.time_s, draw.core_w, draw.memory_w), shared
 

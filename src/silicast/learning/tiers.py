@@ -178,7 +178,7 @@ def _at_clocks(
     longer: F64,
 ) -> TimesAtClocks:
     times = shipped_times(model, device, evidence, batch, share, longer)
-    free = model.free_by(shared_of(model, batch.variant, device), batch, times.analysis)
+    free = model.free(shared_of(model, batch.variant, device), batch, times.analysis)
     return TimesAtClocks(times, free.time_s)
 
 

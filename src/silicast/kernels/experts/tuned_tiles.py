@@ -49,15 +49,15 @@ class TileChances(Struct, frozen=True):
 
     def likeliest(self) -> tuple[Sequence[str], I64]:
         """All tiles, as tokens x columns x depth, and which is the likeliest of each row."""
-        place: Any = 0
+        index: Any = 0
         for side, sizes in tuned_sides().items():
-            place = place * len(sizes) + np.argmax(getattr(self, side), axis=0)
-        return _tiles(), place
+            index = index * len(sizes) + np.argmax(getattr(self, side), axis=0)
+        return _tiles(), index
 
     def likely(self, row: int) -> str:
         """The likeliest tile of a row."""
-        labels, place = self.likeliest()
-        return labels[int(place[row])]
+        labels, index = self.likeliest()
+        return labels[int(index[row])]
 
 
 @cache
