@@ -4,13 +4,15 @@
 
 One problem an architecture, module, library and phase: what a library's own attention kernel takes
 (they are timed inside modules only), factors on kinds of parts, what is between the parts, and
-the host's time to launch them. Coordinate descent on the mean |log ratio| of rows that are not
+the host's time to launch them; which entries the attention kernel walks over and its tiles are the
+best of a few. Coordinate descent on the mean |log ratio| of rows that are not
 held out, equal weight for every campaign. Deterministic.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +27,8 @@ from lab.fitter import Body, Fitter
 from lab.fitting import Constants, F, Key, Tables
 from lab.scorecard.rows import Mask, MeasuredRows
 from lab.scorecard.suites.sparse import MODULES, TABLES
+from silicast.core.numerics import I64
+from silicast.hardware.device import Device
 from silicast.kernels.attention.sparse_attention import style_of
 from silicast.kernels.attention.sparse_constants import GROUP, library_style, sparse_constants
 from silicast.kernels.attention.sparse_constants import MODULES as GROUP_OF_MODULES
@@ -58,8 +62,16 @@ SPREAD = {
     "unmeasured_widening": 4.0,
     "independent_log_sd": 0.15,
 }
-DENSE = ("sglang", "trtllm")
-"""Libraries that run short prefills as dense attention of heads."""
+DENSE = ("sglang",)
+"""Libraries that run short prefills as dense attention of heads. TensorRT-LLM's take as long a
+token as long ones do: its sparse kernel runs there too, and the indexer."""
+OWN_KERNELS = ("trtllm_", "dsa_trtllm_", "blocks_vllm_prefill")
+"""Styles of kernels and modules that are others on each architecture. TensorRT-LLM's DSA walks over
+every slot of the index on Hopper and over visible entries on Blackwell, and launches 170 us of
+small kernels on Hopper alone. vLLM's selection of blocks in a prefill takes some 1,000 cycles for
+each that is kept on Ada and Hopper, and three on Blackwell. An architecture that was not measured
+gets what kernels timed alone take, with the factors of other libraries for such modules; what the
+host takes stays."""
 LAUNCH_S = (8e-7, 6e-6)
 """A kernel behind others in a stream takes at least the first and adds at most the second: more is
 the module's or the host's."""
@@ -180,16 +192,65 @@ def campaign(rows: MeasuredRows) -> Campaign:
     return Campaign(rows, style, factored, nested, long, short, d["batch_size"].astype(np.float64))
 
 
+class Kernel:
+    """A library's own kernel in all campaigns of a problem.
+
+    Attributes:
+        calls: of each device: it, the ops, and the rows of the problem that they are parts of.
+        time_s: of each row of the problem.
+    """
+
+    def __init__(self, key: Key, group: Sequence[Campaign], ends: Sequence[int]) -> None:
+        self.key, self.rows = key, ends[-1]
+        table: dict[Any, list[tuple[Device, OpBatch, I64, F]]] = defaultdict(list)
+        for modules, end in zip(group, ends, strict=True):
+            index = np.arange(end - len(modules.rows), end)
+            device = modules.rows.hardware
+            for family, style, batch, runs in modules.nested:
+                if (family, style) == key:
+                    alike = device.name, batch.variant, tuple(batch.dims)
+                    table[alike].append((device, batch, index, runs))
+        self.calls = []
+        for parts in table.values():
+            first = parts[0][1]
+            dims = {n: np.concatenate([part[1].dims[n] for part in parts]) for n in first.dims}
+            joined = OpBatch(first.family, first.variant, dims)
+            index, runs = (np.concatenate([part[x] for part in parts]) for x in (2, 3))
+            self.calls.append((parts[0][0], joined, index, runs))
+
+    def time_s(self, c: Constants) -> F:
+        """Of each row of the problem."""
+        model: Any = implementation_for(self.key[0], "simt")
+        time = np.zeros(self.rows)
+        for device, batch, index, runs in self.calls:
+            analysis = model.analyse_with(batch, device, c)
+            np.add.at(time, index, np.maximum(analysis.time_s, analysis.bound_s) * runs)
+        return time
+
+
 class Problem:
-    """One architecture, module, library and phase."""
+    """One architecture, module, library and phase; arrays hold the rows of all campaigns."""
 
     def __init__(self, group: Sequence[Campaign], *, decode: bool, dense: bool) -> None:
-        self.group = group
+        self.styles = sorted({modules.style for modules in group})
+        counts = [len(modules.rows) for modules in group]
+        self.style = np.repeat([self.styles.index(modules.style) for modules in group], counts)
+        self.weight = np.repeat([1.0 / (n * len(group)) for n in counts], counts)
+        self.seconds = np.concatenate([modules.rows.seconds for modules in group])
+        self.batch = np.concatenate([modules.batch for modules in group])
+        self.short = np.concatenate([modules.short for modules in group])
+        self.skips = np.repeat([modules.long == "skip_host_s" for modules in group], counts)
+        names = sorted({name for modules in group for name in modules.factored})
+        self.factored = {
+            name: np.concatenate([x.factored.get(name, np.zeros(len(x.rows))) for x in group])
+            for name in names
+        }
+        self.decode, self.paired = decode, group[0].rows.hardware.architecture in OWN_START
         # in an eager prefill the host's time hides what is between the large kernels
         self.alone = ALONE[1:] if dense and group[0].style.startswith(EAGER) else ALONE
-        self.styles = sorted({modules.style for modules in group})
-        start = {**START, "graph_batch": 512.0 if decode else 0.0}
-        self.module = {style: dict(start) for style in self.styles}
+        self.module = {style: dict(START) for style in self.styles}
+        for table in self.module.values():
+            table["graph_batch"] = START["graph_batch"] if decode else 0.0
         architecture = group[0].rows.hardware.architecture
         self.kernels: dict[Key, Constants] = {}
         for family, style in sorted({x[:2] for modules in group for x in modules.nested}):
@@ -202,51 +263,43 @@ class Problem:
                 if name in table and table[name] != 0.0:
                     table[name] = min(max(table[name], least), most)
             self.kernels[family, style] = table
-        self.users = {
-            key: [
-                (i, j)
-                for i, modules in enumerate(group)
-                for j, x in enumerate(modules.nested)
-                if x[:2] == key
-            ]
-            for key in self.kernels
-        }
-        self.times = [
-            [self._time(modules, j) for j in range(len(modules.nested))] for modules in group
-        ]
+        ends = np.cumsum(counts).tolist()
+        self.calls = {key: Kernel(key, group, ends) for key in self.kernels}
+        self._restore(self._state())
 
-    def _time(self, modules: Campaign, j: int) -> F:
-        family, style, batch, runs = modules.nested[j]
-        model: Any = implementation_for(family, "simt")
-        analysis = model.analyse_with(batch, modules.rows.hardware, self.kernels[family, style])
-        time: F = np.maximum(analysis.time_s, analysis.bound_s) * runs
-        return time
-
-    def predicted(self, i: int) -> F:
-        """Times of one campaign's rows."""
-        modules = self.group[i]
-        c = self.module[modules.style]
-        time: F = np.full(len(modules.rows), c["module_s"])
-        for item in self.times[i]:
+    def predicted(self) -> F:
+        """Times of all rows."""
+        time = self._of_styles("module_s")
+        for item in self.times.values():
             time = time + item
-        for name, part in modules.factored.items():
-            time = time + part * c.get(f"{name}.efficiency", 1.0)
-        host = np.where(modules.short, c["short_host_s"], c[modules.long])
-        return np.maximum(time, np.where(modules.batch > c["graph_batch"], host, 0.0))
+        for name, part in self.factored.items():
+            time = time + part * self.module[self.styles[0]].get(f"{name}.efficiency", 1.0)
+        long = np.where(self.skips, self._of_styles("skip_host_s"), self._of_styles("host_s"))
+        host = np.where(self.short, self._of_styles("short_host_s"), long)
+        most = self.module[self.styles[0]]["graph_batch"]
+        return np.maximum(time, np.where(self.batch > most, host, 0.0))
 
-    def errors(self, i: int) -> F:
-        """ln(predicted / measured) of one campaign."""
-        ratio: F = np.log(self.predicted(i) / self.group[i].rows.seconds)
+    def _of_styles(self, name: str) -> F:
+        table = np.array([self.module[style][name] for style in self.styles])
+        each: F = table[self.style]
+        return each
+
+    def errors(self) -> F:
+        """ln(predicted / measured) of all rows."""
+        ratio: F = np.log(self.predicted() / self.seconds)
         return ratio
 
     def loss(self) -> float:
         """Mean over campaigns of the mean |log ratio|."""
-        return float(np.mean([np.mean(np.abs(self.errors(i))) for i in range(len(self.group))]))
+        return float(self.weight @ np.abs(self.errors()))
 
     def fit(self) -> float:
-        """Tiles of the attention kernel first, then everything in turns."""
+        """What the attention kernel walks over and its tiles first, then everything in turns."""
         if any(x == "sparse_attention" and LANES not in style for x, style in self.kernels):
-            self._tile()
+            self._best_of([{"padded": share} for share in (0.0, 1.0)])
+            names = ("head_tile", "cores_per_block", "head_pad")
+            tiles = [dict(zip(names, tile, strict=True)) for tile in TILES]
+            self._best_of([x for x in tiles if self.paired or x["cores_per_block"] == 1.0])
         for step in (2.0, 1.4, 1.2, 1.1, 1.04):
             for _ in range(3):
                 before = self.loss()
@@ -255,28 +308,15 @@ class Problem:
                     break
         return self.loss()
 
-    def _round(self, step: float) -> None:
-        for key in self.kernels:
-            self._kernel(key, step)
-        everyone = [self.module[style] for style in self.styles]
-        for name in FACTORS:
-            if any(name.removesuffix(".efficiency") in modules.factored for modules in self.group):
-                self._try(everyone, name, step)
-        for style in self.styles:
-            for name in self.alone:
-                self._try([self.module[style]], name, step)
-
-    def _tile(self) -> None:
-        """Heads that one block takes, and cores it takes: the best of a few."""
+    def _best_of(self, ways: Sequence[Constants]) -> None:
+        """Takes the way in which the attention kernel may work that fits best after some rounds."""
         improved = []
         start = self._state()
-        for tile, cores, pad in TILES:
-            if cores > 1 and self.group[0].rows.hardware.architecture not in OWN_START:
-                continue
+        for way in ways:
             self._restore(start)
             for (family, _), kernel in self.kernels.items():
                 if family == "sparse_attention":
-                    kernel |= {"head_tile": tile, "cores_per_block": cores, "head_pad": pad}
+                    kernel.update(way)
             self._restore(self._state())
             for step in (2.0, 1.6, 1.3):
                 self._round(step)
@@ -290,47 +330,44 @@ class Problem:
     def _restore(self, state: str) -> None:
         pairs, self.module = json.loads(state)
         self.kernels = {(family, style): item for family, style, item in pairs}
-        self.times = [
-            [self._time(modules, j) for j in range(len(modules.nested))] for modules in self.group
-        ]
+        self.times = {key: self.calls[key].time_s(c) for key, c in self.kernels.items()}
 
-    def _kernel(self, key: Key, step: float) -> None:
-        kernel, users = self.kernels[key], self.users[key]
-        best = self.loss()
-        for name, (least, most) in ranges(*key).items():
-            if kernel[name] == 0.0:
-                continue
-            for factor in (step, 1.0 / step):
-                while True:
-                    old, old_times = kernel[name], [self.times[i][j] for i, j in users]
-                    kernel[name] = min(max(old * factor, least), most)
-                    for i, j in users:
-                        self.times[i][j] = self._time(self.group[i], j)
-                    loss = self.loss()
-                    if loss < best - 1e-6:
-                        best = loss
-                        continue
-                    kernel[name] = old
-                    for (i, j), times in zip(users, old_times, strict=True):
-                        self.times[i][j] = times
-                    break
+    def _round(self, step: float) -> None:
+        for key, kernel in self.kernels.items():
+            for name, limits in ranges(*key).items():
+                if kernel[name] != 0.0:
+                    self._try([kernel], name, step, limits, key)
+        for name in FACTORS:
+            if name.removesuffix(".efficiency") in self.factored:
+                self._try(list(self.module.values()), name, step, (LOWEST, HIGHEST))
+        for style in self.styles:
+            for name in self.alone:
+                self._try([self.module[style]], name, step)
 
-    def _try(self, tables: Sequence[Constants], name: str, step: float) -> None:
+    def _try(
+        self,
+        tables: Sequence[Constants],
+        name: str,
+        step: float,
+        limits: tuple[float, float] = (0.0, math.inf),
+        key: Key | None = None,
+    ) -> None:
+        """Moves a constant up and down while that helps; ``key`` is of the kernel that it is of."""
         best = self.loss()
         for factor in (step, 1.0 / step):
             while True:
-                old = [table[name] for table in tables]
-                value = old[0] * factor
-                if name.endswith(".efficiency") and not LOWEST <= value <= HIGHEST:
-                    break
+                old, times = tables[0][name], dict(self.times)
                 for table in tables:
-                    table[name] = value
+                    table[name] = min(max(old * factor, limits[0]), limits[1])
+                if key is not None:
+                    self.times[key] = self.calls[key].time_s(self.kernels[key])
                 loss = self.loss()
                 if loss < best - 1e-6:
                     best = loss
                     continue
-                for table, back in zip(tables, old, strict=True):
-                    table[name] = back
+                for table in tables:
+                    table[name] = old
+                self.times = times
                 break
 
 
@@ -352,7 +389,7 @@ def fit(parts: Sequence[MeasuredRows]) -> Tables:
             f"{len(group):4d} campaigns, mean |log| {fit:.3f}",
             flush=True,
         )
-        spread = spread_of(np.concatenate([problem.errors(i) for i in range(len(group))]))
+        spread = spread_of(problem.errors())
         for style, table in problem.module.items():
             values = {**_without_rows(table), "independent_log_sd": UNSEEN * spread}
             tables[architecture] |= {f"{style}.{k}": v for k, v in values.items()}
@@ -374,16 +411,29 @@ def _without_rows(table: Constants) -> Constants:
     return constants
 
 
+def _transfers(name: str) -> bool:
+    """Whether another architecture may take a constant."""
+    family, _, style = name.partition(".")
+    if family in RANGES:
+        return not style.startswith(OWN_KERNELS)
+    return not name.startswith(OWN_KERNELS) or not name.endswith((".efficiency", ".module_s"))
+
+
 def complete(tables: Tables) -> dict[str, Any]:
     """Default, architectures and fallback of the file; the default is the geometric mean over the
-    measured architectures.
+    measured architectures, and of the host's times the least.
     """
     plain = {**START, **SPREAD, "module_s": 1e-4, "graph_batch": 1e9}
     entries: dict[str, list[float]] = defaultdict(list)
     for table in tables.values():
         for name, value in table.items():
-            entries[name].append(value)
-    default = {name: mean_of(values) for name, values in entries.items()}
+            if _transfers(name):
+                entries[name].append(value)
+    default = {
+        # no host takes longer than the quickest call that held its time
+        name: min(values) if name.endswith("host_s") else mean_of(values)
+        for name, values in entries.items()
+    }
     general: dict[str, list[float]] = defaultdict(list)
     for name, value in default.items():
         style, _, last = name.partition(".")
