@@ -5,7 +5,7 @@
 Llama-3.1-8B on an H100 under vLLM, 200 tokens in and 100 out, drawn from half of them up, at each
 rate (requests a second). The same run has its intervals from the first requests and from all of
 them at the same paces: printed is how far each end of each metric is from that of all, in
-percent, and the worst over the rates last. A rate whose requests all run again shows no difference.
+percent, and the worst over the rates last. A pace that all requests run again shows no difference.
 """
 
 from __future__ import annotations
@@ -52,8 +52,10 @@ def off(short: Quantity, whole: Quantity) -> tuple[float, float]:
     return low, high
 
 
-def compared(rate: float, count: int) -> tuple[bool, dict[str, tuple[float, float]]]:
-    """Whether the first requests told, and how far the ends of each metric then are off."""
+def compared(rate: float, count: int) -> tuple[int, dict[str, tuple[float, float]]]:
+    """How many of the two paces the first requests told, and how far the ends of each metric are
+    off from those of all requests.
+    """
     served = prepared(decode(scenario(rate, count), folder=Path())).served
     runs: list[int] = []
 
@@ -62,11 +64,8 @@ def compared(rate: float, count: int) -> tuple[bool, dict[str, tuple[float, floa
         return served.simulate(specs)
 
     short = Simulated(served.fleet, simulate, begin=served.begin).metrics(served.metrics_of)
-    told = len(runs) == 1
-    if not told:
-        return False, {}
     whole = Simulated(served.fleet, served.simulate).metrics(served.metrics_of)
-    return True, {name: off(short[name], whole[name]) for name in whole}
+    return 3 - len(runs), {name: off(short[name], whole[name]) for name in whole}
 
 
 def main(rates: Sequence[float], count: int) -> None:
@@ -74,7 +73,7 @@ def main(rates: Sequence[float], count: int) -> None:
     worst: dict[str, tuple[float, float]] = {}
     for rate in rates:
         told, ends = compared(rate, count)
-        print(f"{rate:g} requests/s: {'' if told else 'all requests run again'}", flush=True)
+        print(f"{rate:g} requests/s: the first requests told {told} of 2 paces", flush=True)
         for name, (low, high) in ends.items():
             if max(abs(low), abs(high)) > SMALL:
                 print(f"  {name:32s} p05 {low:+7.1%}  p95 {high:+7.1%}", flush=True)

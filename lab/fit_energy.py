@@ -283,6 +283,8 @@ def common_spread(parts: Parts, logs: list[F]) -> float:
         groups.setdefault(name, []).append(log_errors[below])
     rows = [np.concatenate(several) for several in groups.values()]
     means = np.array([each.mean() for each in rows if len(each)])
+    if not len(means):
+        raise ValueError("no row below the limit: errors of runs cannot be told")
     return float(np.sqrt(np.mean(means * means)))
 
 
@@ -347,12 +349,11 @@ class Energy(Fitter[Rows]):
         for name in sorted(result["architectures"]):
             others = [part for part in rows.fitted if architecture_of(part) != name]
             without_architecture = body(others, rows.static_w)
-            mine = rows.of(name)
-            logs = errors(mine, without_architecture, measured=False)
-            unmeasured.append(spread(mine, logs))
-            unseen = [part for part in rows.fitted if architecture_of(part) == name]
-            logs = errors(unseen, without_architecture, measured=False)
-            together.append(common_spread(unseen, logs))
+            every, fitted = rows.of(name), [p for p in rows.fitted if architecture_of(p) == name]
+            logs = errors(every, without_architecture, measured=False)
+            unmeasured.append(spread(every, logs))
+            logs = errors(fitted, without_architecture, measured=False)
+            together.append(common_spread(fitted, logs))
             self.others[name] = without_architecture
         for body_ in (result, *self.others.values()):
             body_["default"]["unmeasured_log_sd"] = max(unmeasured)

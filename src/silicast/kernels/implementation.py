@@ -333,10 +333,10 @@ class Implementation(ABC):
 
     @final
     def free(
-        self, shared: VariantOnDevice, batch: OpBatch, known: Analysis | None = None
+        self, shared: VariantOnDevice, batch: OpBatch, analysis: Analysis | None = None
     ) -> FreeTimes:
-        """What kernels take at the clock while no power limit binds; ``known``: their analysis."""
-        analysis = self._analysed(batch, shared.device) if known is None else known
+        """What kernels take at the clock while no power limit binds; ``analysis``: theirs."""
+        analysis = self._analysed(batch, shared.device) if analysis is None else analysis
         return FreeTimes(self.usual_s(shared, shared.device, batch, analysis), analysis)
 
     @final

@@ -89,6 +89,8 @@ def _run_alike(
     no tape.
     """
     held = [size for name, size in batch.dims.items() if name in constants]
+    if not len(batch):
+        return None
     if not held:
         return _setting(key, batch, constants, requests).run(formula, batch, further, constants)
     _, group = np.unique(np.stack(held), axis=1, return_inverse=True)

@@ -5,12 +5,13 @@ they take: the same requests run at both paces, and the error of both cancels. S
 requests run at the predicted pace and at the other one, and every statistic of the whole run is
 moved by the ratio of the two. They are :data:`FIRST` requests, or twice as many again and again, up
 to half of all, until they wait and decode as long as all do: a run begins with an empty server, and
-the more requests it serves at once, the longer it takes to fill. Where a slower pace lengthens the
-longest waits by more than :data:`GROWN`, bursts make them, which few requests do not meet: a
+the more requests it serves at once, the longer it takes to fill. Where a pace moves the longest
+waits by more than :data:`MOVED`, bursts make them, which few requests do not meet: a
 :data:`QUARTER` of all runs then. All run again where no number of first requests is served as all
 are, or the queue of the whole run only grows; and at one pace where
 
-* the queue of the first ones only grows, or their longest waits by more than :data:`MOST_GROWN`;
+* the queue of the first ones only grows, or their longest waits move by more than
+  :data:`MOST_MOVED`;
 * later ones are slowed by more than earlier ones;
 * something happens only in some of the runs, such as preemptions.
 
@@ -36,8 +37,8 @@ FIRST = 400
 """The fewest requests that tell what a pace does to all."""
 QUARTER = 4
 """One over the share of all requests that tells what bursts do."""
-WAITS, GROWN, MOST_GROWN = "ttft_p99_ms", 0.6, 1.2
-"""The longest waits, and by how much they may grow, in logs."""
+WAITS, MOVED, MOST_MOVED = "ttft_p99_ms", 0.6, 1.2
+"""The longest waits, and by how much they may move, in logs."""
 DRIFT = 0.02
 """How far, in logs, thirds of the first requests may be apart in how much they are slowed."""
 OFF = {"tpot_mean_ms": 0.05, "ttft_mean_ms": 0.1}
@@ -103,10 +104,10 @@ class _Beginnings:
         """Statistics of all requests at a pace; None = the first ones do not tell."""
         if not self._tells:
             return None
-        end, grown = self._moved(pace, self._fewest)
-        if end is not None and grown > GROWN and self._fewest < self._quarter:
-            end, grown = self._moved(pace, self._quarter)
-        return end if grown <= MOST_GROWN else None
+        end, waits = self._moved(pace, self._fewest)
+        if end is not None and waits > MOVED and self._fewest < self._quarter:
+            end, waits = self._moved(pace, self._quarter)
+        return end if waits <= MOST_MOVED else None
 
     def _unchanged(self, count: int) -> tuple[Records, Metrics] | None:
         """So many of the first requests at the predicted pace; None = they are served otherwise
@@ -120,21 +121,21 @@ class _Beginnings:
 
     def _moved(self, pace: Pace, count: int) -> tuple[Metrics | None, float]:
         """The whole run as so many first requests move, None = they do not tell; and by how much
-        the longest waits grow, in logs.
+        the longest waits move, in logs.
         """
-        known = self._unchanged(count)
-        if known is None:
+        beginning = self._unchanged(count)
+        if beginning is None:
             return None, 0.0
-        first, unchanged = known
+        first, unchanged = beginning
         other = self._begin(pace, count)
         if drift(first, other) > DRIFT or not keeps_up(other):
             return None, 0.0
         changed = self._metrics_of(other)
         if changed.keys() != unchanged.keys() or _occur(changed) != _occur(unchanged):
             return None, 0.0
-        waits = unchanged.get(WAITS)
-        grown = math.log(changed[WAITS] / waits) if waits else 0.0
-        return moved(self._base, unchanged, changed), grown
+        waits_ms = unchanged.get(WAITS)
+        waits = abs(math.log(changed[WAITS] / waits_ms)) if waits_ms else 0.0
+        return moved(self._base, unchanged, changed), waits
 
 
 def moved(base: Metrics, unchanged: Metrics, changed: Metrics) -> dict[str, float]:

@@ -112,7 +112,7 @@ def test_more_first_requests_run_until_they_are_served_as_all_are() -> None:
     assert [count for _, count in case.first_again] == [400, 800, 800, 800]
 
 
-def test_a_quarter_runs_where_waits_grow_by_much_and_all_where_by_more() -> None:
+def test_a_quarter_runs_where_waits_move_by_much_and_all_where_by_more() -> None:
     case = Counted(0.3, 9 * FIRST)
 
     def waiting(records: Records, grown: float) -> dict[str, float]:
