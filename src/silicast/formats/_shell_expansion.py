@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from silicast.core.errors import over_limit
-from silicast.formats._shell_functions import as_written
+from silicast.formats._shell_functions import BLANKS, as_written, split_at
 from silicast.formats._shell_lexer import Word, WordPiece, closing_bracket
 from silicast.formats._shell_parameters import PARAMETER, changed, element_name, parts_of
 from silicast.formats._shell_sums import braced, integer_of
@@ -62,7 +62,7 @@ class Expansion(abc.ABC):
         for text, splits in self.pieces_of(word):
             parts = text if isinstance(text, list) else [text]
             if splits:
-                parts = " ".join(parts).split()
+                parts = [part for text in parts for part in split_at(text, self.separators)]
             for position, part in enumerate(parts):
                 if position and open_field is not None:
                     fields.append(open_field)
@@ -126,8 +126,14 @@ class Expansion(abc.ABC):
             return "" if self.gives(match["name"]) else None
         value = self.changed(value, match, nested)
         if isinstance(value, list) and "*" in (match["subscript"], match["name"]):
-            return " ".join(value)
+            return self.separators[:1].join(value)
         return value
+
+    @property
+    def separators(self) -> str:
+        """Letters that part words; the usual ones where nobody knows them."""
+        given = self.variables.get("IFS")
+        return given if isinstance(given, str) and not unresolved(given) else BLANKS
 
     def picked(self, match: re.Match[str], nested: int) -> str | list[str] | None:
         """The value that ``${...}`` names, before it is changed; None = it has none here."""
@@ -135,7 +141,7 @@ class Expansion(abc.ABC):
         if name[0] in _ARGUMENTS:
             words = self.argument(match)
             return str(len(words)) if match["before"] == "#" and words is not None else words
-        value = self.variables.get(name)
+        value = self.variables.get(name, BLANKS if name == "IFS" else None)
         if subscript is None and isinstance(value, list) and match["before"] != "!":
             value = self.element(name, "0") or ""  # a bare name is that of the first element
         if subscript is not None and subscript not in "@*":

@@ -12,7 +12,7 @@ from typing import final
 from silicast.core.errors import SilicastError
 from silicast.formats._shell_lexer import Assignment, Command, Token, Word, WordPiece
 
-_BLANKS = " \t\n"
+BLANKS = " \t\n"
 _READ_TAKES = frozenset("adinNptu")
 """Flags of ``read`` that have values."""
 _Body = list[tuple[Command, bool]]
@@ -58,7 +58,7 @@ def echoed(tokens: Sequence[Token]) -> Word | None:
 
 
 def read_values(
-    words: Sequence[str], text: str, separators: str = _BLANKS
+    words: Sequence[str], text: str, separators: str = BLANKS
 ) -> dict[str, str | list[str] | None]:
     r"""Variables that ``read`` gives values to; None = only running it would say which.
 
@@ -78,16 +78,10 @@ def read_values(
         return dict.fromkeys(names)
     if "$" in separators or "`" in separators:
         return dict.fromkeys(names)
-    blank = "".join(letter for letter in separators if letter in _BLANKS)
-    blanks = re.escape(blank)
-    others = re.escape("".join(letter for letter in separators if letter not in _BLANKS))
-    line = line.strip(blank) if blank else line
-    around = f"[{blanks}]*" if blanks else ""
-    one = [f"{around}[{others}]{around}"] * bool(others) + [f"[{blanks}]+"] * bool(blanks)
-    cut = re.compile("|".join(one) or r"(?!)")
+    cut, blanks = _cut_at(separators)
+    line = line.strip(blanks) if blanks else line
     if "a" in flags:
-        parts = cut.split(line)
-        return dict.fromkeys(names, parts if parts[-1] else parts[:-1])
+        return {name: split_at(line, separators) for name in names}
     values: dict[str, str | list[str] | None] = {}
     at = 0
     for name in names[:-1]:
@@ -99,6 +93,27 @@ def read_values(
         is_last = match is not None and match.end() == len(line)
         values[name] = line[at : match.start() if match and is_last else len(line)]
     return values
+
+
+def split_at(text: str, separators: str) -> list[str]:
+    """Words of a text, parted by letters of ``IFS``.
+
+    >>> split_at(" a, b,,c,", ", ")
+    ['a', 'b', '', 'c']
+    """
+    cut, blanks = _cut_at(separators)
+    parts = cut.split(text.strip(blanks) if blanks else text)
+    return parts if parts[-1] else parts[:-1]
+
+
+def _cut_at(separators: str) -> tuple[re.Pattern[str], str]:
+    """What parts words, and blanks that fall away around a text."""
+    blank = "".join(letter for letter in separators if letter in BLANKS)
+    blanks = re.escape(blank)
+    others = re.escape("".join(letter for letter in separators if letter not in BLANKS))
+    around = f"[{blanks}]*" if blanks else ""
+    one = [f"{around}[{others}]{around}"] * bool(others) + [f"[{blanks}]+"] * bool(blanks)
+    return re.compile("|".join(one) or r"(?!)"), blank
 
 
 def _read_flags(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:

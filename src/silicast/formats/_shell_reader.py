@@ -320,9 +320,9 @@ class ScriptReader(Expansion):
     def read_input(self, words: Sequence[Word], assigned: Sequence[Assignment], text: str) -> None:
         """``read``: gives variables the words of a text."""
         given = [joined(self.pieces_of(i.words[0])) for i in assigned if i.name == "IFS"]
-        separators = given or [i for i in [self.variables.get("IFS")] if isinstance(i, str)]
+        separators = given[-1] if given else self.separators
         read = [as_written(word) for word in words]
-        for name, value in read_values(read, text, *separators[-1:]).items():
+        for name, value in read_values(read, text, separators).items():
             self.keep(name, f"${name}" if value is None else value)
 
     def declared(self, head: str, words: Sequence[str], assigned: Sequence[Assignment]) -> None:

@@ -25,8 +25,10 @@ FOLLOWED = [
     ("declare -A M=([a]=1 [b]=2)\nunset M[a]\nx ${M[a]:-no} ${#M[@]} ${M[@]}", [["no", "1", "2"]]),
     ("f() { local -A M=([a]=1); x ${M[a]}; }\nf\nx ${M[a]:-no} ${M[@]:-no}", [["1"], ["no", "no"]]),
     (
-        "declare -A M=([a]=5)\nf() { local -A M=([b]=1); x ${M[a]:-no} ${M[b]}; }\nf\n"
-        "x ${M[a]} ${M[b]:-no} ${#M[@]}",
+        """declare -A M=([a]=5)
+f() { local -A M=([b]=1); x ${M[a]:-no} ${M[b]}; }
+f
+x ${M[a]} ${M[b]:-no} ${#M[@]}""",
         [["no", "1"], ["5", "no", "1"]],
     ),
     ("f() { local T; T=4; }\nT=2\nf\nx $T", [["2"]]),
@@ -80,6 +82,13 @@ FOLLOWED = [
     ("x $((-7/2)) $((-7%3)) $((7/-2)) $((7%-3)) $((-8/-3))", [["-3", "-1", "-3", "1", "2"]]),
     ("A=-7\n((A/=2))\nx $A $((A%2))", [["-3", "-1"]]),
     ("A=abc\nA=(x y)\nx ${A[1]}", [["y"]]),
+    ('A=(a b)\nIFS=,\nx "${A[*]}" ${A[*]} "${A[@]}"', [["a,b", "a", "b", "a", "b"]]),
+    (
+        "L=0,1,2\nOLD=$IFS\nIFS=','\nx $L\nIFS=$OLD\nx $L\nB=\"a b\"\nx $B",
+        [["0", "1", "2"], ["0,1,2"], ["a", "b"]],
+    ),
+    ('IFS=:\nread -ra P <<< "x:y z"\nunset IFS\nx "${P[1]}" ${P[1]}', [["y z", "y", "z"]]),
+    ('IFS=\nA="a b"\nx $A', [["a b"]]),
 ]
 """A script, and the arguments of each ``x`` as bash 5.2.15 gives them (``shopt -s extglob``)."""
 LEFT = [
