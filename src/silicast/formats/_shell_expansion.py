@@ -132,8 +132,8 @@ class Expansion(abc.ABC):
     @property
     def separators(self) -> str:
         """Letters that part words; the usual ones where nobody knows them."""
-        given = self.variables.get("IFS")
-        return given if isinstance(given, str) and not unresolved(given) else BLANKS
+        letters = self.variables.get("IFS")
+        return letters if isinstance(letters, str) and not unresolved(letters) else BLANKS
 
     def picked(self, match: re.Match[str], nested: int) -> str | list[str] | None:
         """The value that ``${...}`` names, before it is changed; None = it has none here."""
@@ -307,8 +307,8 @@ class Expansion(abc.ABC):
         made = [changed(word, change, pattern, instead) for word in words]
         if None in made:
             return None
-        known = [word for word in made if word is not None]
-        return known if isinstance(value, list) else known[0]
+        texts = [word for word in made if word is not None]
+        return texts if isinstance(value, list) else texts[0]
 
     def gives(self, name: str) -> bool:
         """Whether a name is an argument, and all arguments are known."""

@@ -119,19 +119,19 @@ def _cut_at(separators: str) -> tuple[re.Pattern[str], str]:
 def _read_flags(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """Flags of ``read`` with their values, and the names that it sets."""
     flags: dict[str, str] = {}
-    rest = list(words)
+    queue = list(words)
     array: list[str] = []
-    while rest and rest[0].startswith("-") and rest[0] != "-":
-        flag = rest.pop(0)[1:]
+    while queue and queue[0].startswith("-") and queue[0] != "-":
+        flag = queue.pop(0)[1:]
         if flag == "-":
             break
         for at, letter in enumerate(flag, 1):
             flags[letter] = ""
             if letter in _READ_TAKES:
-                flags[letter] = flag[at:] or (rest.pop(0) if rest else "")
+                flags[letter] = flag[at:] or (queue.pop(0) if queue else "")
                 array = [flags[letter]] if letter == "a" else array
                 break
-    return flags, [name for name in (array or rest or ["REPLY"]) if name.isidentifier()]
+    return flags, [name for name in (array or queue or ["REPLY"]) if name.isidentifier()]
 
 
 def with_names(commands: Iterable[Command]) -> Iterator[tuple[Command, bool]]:

@@ -319,8 +319,8 @@ class ScriptReader(Expansion):
 
     def read_input(self, words: Sequence[Word], assigned: Sequence[Assignment], text: str) -> None:
         """``read``: gives variables the words of a text."""
-        given = [joined(self.pieces_of(i.words[0])) for i in assigned if i.name == "IFS"]
-        separators = given[-1] if given else self.separators
+        letters = [joined(self.pieces_of(i.words[0])) for i in assigned if i.name == "IFS"]
+        separators = letters[-1] if letters else self.separators
         read = [as_written(word) for word in words]
         for name, value in read_values(read, text, separators).items():
             self.keep(name, f"${name}" if value is None else value)
@@ -353,9 +353,9 @@ class ScriptReader(Expansion):
     def keep(self, name: str, value: str | list[str]) -> None:
         """The value of a variable from here on."""
         self.put({name: value})
-        self.kept(name, value)
+        self.note(name, value)
 
-    def kept(self, name: str, value: str | list[str]) -> None:
+    def note(self, name: str, value: str | list[str]) -> None:
         """A variable has another value now, or an element of it."""
         self.count(value)
         if self.exports_all:
@@ -420,12 +420,12 @@ class ScriptReader(Expansion):
             sum_ = f"({by})" if sign == "=" else f"{name} {sign[0]} ({by})"
             in_loop = self.branches.in_loop or self.loops
             value = None if in_loop else integer_of(self.with_numbers(sum_))
-            result = f"$(({sum_}))" if value is None else str(value)
+            total = f"$(({sum_}))" if value is None else str(value)
             if element := ELEMENT_NAMED.fullmatch(name):
                 key = joined(self.pieces(element[2])).strip("'\"")
-                self.keep_element(element[1], key, result)
+                self.keep_element(element[1], key, total)
             else:
-                self.keep(name, result)
+                self.keep(name, total)
 
     def defaults(self, tokens: Sequence[Token]) -> None:
         """``: ${NAME:=value}`` sets a variable that has no value."""
@@ -516,7 +516,7 @@ class ScriptReader(Expansion):
         """The value of one element of an array from here on."""
         value = (self.element(name, key) or "") + value if adds else value
         self.set_element(name, key, value)
-        self.kept(name, self.variables[name])
+        self.note(name, self.variables[name])
 
     def start(self, tokens: Sequence[Token]) -> None:
         """Carries out a command, and those of a shell that it starts."""
