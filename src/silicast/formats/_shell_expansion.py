@@ -7,9 +7,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from silicast.core.errors import over_limit
+from silicast.formats._shell_functions import BLANKS, as_written, split_at
 from silicast.formats._shell_lexer import Word, WordPiece, closing_bracket
-from silicast.formats._shell_parameters import PARAMETER, changed, element_name
+from silicast.formats._shell_parameters import PARAMETER, changed, element_name, parts_of
 from silicast.formats._shell_sums import braced, integer_of
+from silicast.formats.shell_options import unresolved
 
 MAX_EXPANDED = 1 << 20
 MOST_NESTED = 8
@@ -18,16 +20,28 @@ _USED = re.compile(r"\$(?:[({@*]|[A-Za-z_]\w*|\d)")
 _ARGUMENTS = frozenset("0123456789@*")
 _LONGEST_NUMBER = 9
 _NAME_OF_SUM = re.compile(r"\$?\{?\b([A-Za-z_]\w*)\b(?:\[([^\[\]]{1,100})\])?\}?")
+ELEMENT_NAMED = re.compile(r"([A-Za-z_]\w*)\[(.{1,200})\]", re.DOTALL)
 _ELEMENT = re.compile(r"\[([^\]]{1,200})\]=(.*)", re.DOTALL)
 
 
 class Expansion(abc.ABC):
-    """Variables and arguments of a script; what all expansions together hold is bounded."""
+    """Variables and arguments of a script; what all expansions together hold is bounded.
+
+    Elements of a keyed array are variables of their own beside the list of all its values. An array
+    with gaps is kept so too.
+
+    Attributes:
+        keyed: names of such arrays; sparse: those whose keys are numbers.
+        copy: the variables as a run holds them; None = they changed since.
+    """
 
     def __init__(self, variables: Mapping[str, str | list[str]]) -> None:
         self.variables: dict[str, str | list[str]] = dict(variables)
         self.arguments: list[str] | None = None
         self.size = 0
+        self.keyed: set[str] = set()
+        self.sparse: set[str] = set()
+        self.copy: Mapping[str, str | list[str]] | None = None
 
     @abc.abstractmethod
     def output(self, inner: str) -> str | None:
@@ -48,13 +62,17 @@ class Expansion(abc.ABC):
         for text, splits in self.pieces_of(word):
             parts = text if isinstance(text, list) else [text]
             if splits:
-                parts = " ".join(parts).split()
+                parts = [part for text in parts for part in split_at(text, self.separators)]
             for position, part in enumerate(parts):
                 if position and open_field is not None:
                     fields.append(open_field)
                     open_field = None
                 open_field = part if open_field is None else open_field + part
         return fields if open_field is None else [*fields, open_field]
+
+    def text(self, document: Word) -> str:
+        """A here-document with its variables put in."""
+        return joined(self.pieces_of(document))
 
     def pieces_of(self, word: Word) -> Iterator[tuple[str | list[str], bool]]:
         """Texts of a word, or the words of an array in it; whether the shell splits them."""
@@ -95,8 +113,6 @@ class Expansion(abc.ABC):
         if match is None:
             return None
         value = self.picked(match, nested)
-        if isinstance(value, list) and (match["subscript"] == "*" or match["name"] == "*"):
-            value = " ".join(value)
         is_unset = value is None or (value in ("", []) and match["empty"] == ":")
         if match["instead"] is not None and nested < MOST_NESTED:
             if value is None or (value in ("", []) and match["unless"] == ":"):
@@ -108,14 +124,26 @@ class Expansion(abc.ABC):
         # one that a call does not give is empty; whoever starts the script may give it one
         if value is None:
             return "" if self.gives(match["name"]) else None
-        return self.changed(value, match, nested)
+        value = self.changed(value, match, nested)
+        if isinstance(value, list) and "*" in (match["subscript"], match["name"]):
+            return self.separators[:1].join(value)
+        return value
+
+    @property
+    def separators(self) -> str:
+        """Letters that part words; the usual ones where nobody knows them."""
+        letters = self.variables.get("IFS")
+        return letters if isinstance(letters, str) and not unresolved(letters) else BLANKS
 
     def picked(self, match: re.Match[str], nested: int) -> str | list[str] | None:
         """The value that ``${...}`` names, before it is changed; None = it has none here."""
         name, subscript = match["name"], match["subscript"]
         if name[0] in _ARGUMENTS:
-            return self.argument(match)
-        value = self.variables.get(name)
+            words = self.argument(match)
+            return str(len(words)) if match["before"] == "#" and words is not None else words
+        value = self.variables.get(name, BLANKS if name == "IFS" else None)
+        if subscript is None and isinstance(value, list) and match["before"] != "!":
+            value = self.element(name, "0") or ""  # a bare name is that of the first element
         if subscript is not None and subscript not in "@*":
             if nested >= MOST_NESTED:
                 return None
@@ -125,7 +153,7 @@ class Expansion(abc.ABC):
         elif match["before"] == "!":
             value = self.variables.get(value) if isinstance(value, str) else None
         if match["before"] == "#" and value is not None:
-            return str(len(value))
+            return None if isinstance(value, str) and unresolved(value) else str(len(value))
         return value
 
     def element(self, name: str, key: str) -> str | None:
@@ -134,8 +162,14 @@ class Expansion(abc.ABC):
         by_key = self.variables.get(element_name(name, key))
         if whole is None or isinstance(by_key, str):
             return by_key if isinstance(by_key, str) else None
-        words, at = [whole] if isinstance(whole, str) else whole, integer_of(self.with_numbers(key))
-        return words[at] if at is not None and -len(words) <= at < len(words) else None
+        at = integer_of(self.with_numbers(key))
+        if name in self.sparse:
+            by_key = self.variables.get(element_name(name, str(at)))
+            return by_key if isinstance(by_key, str) else None
+        words = [whole] if isinstance(whole, str) else whole
+        if name in self.keyed or at is None or not -len(words) <= at < len(words):
+            return None
+        return None if words == [unknown_array(name)] else words[at]
 
     def elements_in(self, words: Sequence[Word]) -> list[tuple[str, str]]:
         """Keys and values of ``([key]=value ...)``; none where one word has no key."""
@@ -146,29 +180,135 @@ class Expansion(abc.ABC):
 
     def keys(self, name: str) -> list[str]:
         """Keys of an array, as ``${!NAME[@]}`` gives them."""
-        start = element_name(name, "")[:-1]
-        named = [key[len(start) : -1] for key in self.variables if key.startswith(start)]
         whole = self.variables.get(name, [])
+        named = [key[len(name) + 1 : -1] for key in self.elements_of(name)]
         return named or [str(at) for at in range(1 if isinstance(whole, str) else len(whole))]
+
+    def elements_of(self, name: str) -> dict[str, str]:
+        """Elements of a keyed array, under the names that they are kept by."""
+        if name not in self.keyed:
+            return {}
+        start = element_name(name, "")[:-1]
+        return {
+            key: value
+            for key, value in self.variables.items()
+            if key.startswith(start) and isinstance(value, str)
+        }
+
+    def put(self, values: Mapping[str, str | list[str]]) -> None:
+        """Gives variables values that were counted before; an array loses the elements it had."""
+        if arrays := self.keyed & values.keys():
+            named = [key for key in self.variables if key.partition("[")[0] in arrays]
+            for key in [key for key in named if key not in values]:
+                del self.variables[key]
+            dense = (arrays & self.sparse).difference(
+                key.partition("[")[0] for key in values if "[" in key
+            )
+            self.keyed -= dense
+            self.sparse -= dense
+        self.variables |= values
+        self.copy = None
+
+    def restore(self, outer: Mapping[str, str | list[str] | None]) -> None:
+        """Variables as they were; None = they had no value."""
+        gone = [name for name, value in outer.items() if value is None]
+        for name in gone:
+            for key in (name, *self.elements_of(name)):
+                self.variables.pop(key, None)
+        self.keyed.difference_update(gone)
+        self.sparse.difference_update(gone)
+        self.put({name: value for name, value in outer.items() if value is not None})
+
+    def with_elements(self, name: str, elements: Mapping[str, str]) -> None:
+        """A keyed array with these elements, by the names that they are kept by."""
+        by_number = name in self.sparse
+        order = sorted(elements, key=lambda key: int(key[len(name) + 1 : -1]) if by_number else 0)
+        self.put({name: [elements[key] for key in order], **{key: elements[key] for key in order}})
+
+    def set_element(self, name: str, key: str, value: str) -> None:
+        """Gives an element of an array a value; a key that nobody knows leaves none known."""
+        whole = self.variables.get(name, [])
+        words = [whole] if isinstance(whole, str) else list(whole)
+        at = self.number_of(name, key)
+        if at is not None and at < 0 and name not in self.keyed:
+            at += len(words)
+        if words == [unknown_array(name)] or (at or 0) < 0 or unresolved(key):
+            self.put({name: [unknown_array(name)]})
+        elif at is not None and at <= len(words) and name not in self.keyed:
+            self.put({name: [*words[:at], value, *words[at + 1 :]]})
+        else:
+            elements = self.gaps(name)
+            if at is None:
+                self.sparse.discard(name)
+            elements[element_name(name, key if at is None else str(at))] = value
+            self.with_elements(name, elements)
+
+    def unset(self, words: Sequence[Word]) -> None:
+        """``unset``: variables, or elements of arrays, have no value from here on."""
+        for written in map(as_written, words):
+            match = ELEMENT_NAMED.fullmatch(written)
+            if match is None:
+                self.restore({written: None})
+            else:
+                self.unset_element(match[1], joined(self.pieces(match[2])).strip("'\""))
+
+    def unset_element(self, name: str, key: str) -> None:
+        """Takes an element of an array away."""
+        at = self.number_of(name, key)
+        if name not in self.variables:
+            return
+        if unresolved(key) or (at is None and name not in self.keyed) or (at or 0) < 0:
+            self.put({name: [unknown_array(name)]})
+            return
+        elements = self.gaps(name)
+        self.count(list(elements))
+        elements.pop(element_name(name, key if at is None else str(at)), None)
+        self.with_elements(name, elements)
+
+    def number_of(self, name: str, key: str) -> int | None:
+        """The number that a key is; None = it is a text."""
+        has_texts = name in self.keyed and name not in self.sparse
+        return None if has_texts else integer_of(self.with_numbers(key))
+
+    def gaps(self, name: str) -> dict[str, str]:
+        """Elements of an array that is to have gaps, or keys, from here on."""
+        if name in self.keyed:
+            return self.elements_of(name)
+        whole = self.variables.get(name, [])
+        words = [whole] if isinstance(whole, str) else whole
+        self.keyed.add(name)
+        self.sparse.add(name)
+        return {element_name(name, str(at)): word for at, word in enumerate(words)}
 
     def changed(
         self, value: str | list[str], match: re.Match[str], nested: int
     ) -> str | list[str] | None:
         """A value with what ``${NAME:start:most}`` or a pattern leaves of it; None = not known."""
-        if match["start"] is not None and match["name"][0] not in _ARGUMENTS:
-            start, most = int(match["start"]), match["most"]
-            start = max(start + len(value), 0) if start < 0 else start
-            return value[start : None if most is None else start + int(most)]
-        if match["change"] is None:
+        is_sliced = match["start"] is not None and match["name"][0] not in _ARGUMENTS
+        if match["change"] is None and not is_sliced:
             return value
-        if nested >= MOST_NESTED:
+        words = [value] if isinstance(value, str) else value
+        if nested >= MOST_NESTED or any(map(unresolved, words)):
             return None
-        pattern = joined(self.pieces(match["pattern"], nested + 1)).replace('"', "")
+        if is_sliced:
+            start, most = int(match["start"]), match["most"]
+            if isinstance(value, list) and match["name"] in self.sparse:
+                return None  # it counts by keys
+            if start < -len(value):
+                return value[:0]
+            start += len(value) * (start < 0)
+            return value[start : None if most is None else start + int(most)]
+        written = parts_of(match["change"], match["pattern"])
+        if written is None:
+            return None
+        change, *texts = written
+        pattern, instead = (joined(self.pieces(text, nested + 1)) for text in texts)
         self.count(pattern)
-        if isinstance(value, str):
-            return changed(value, match["change"], pattern)
-        words = [changed(word, match["change"], pattern) for word in value]
-        return None if None in words else [word for word in words if word is not None]
+        made = [changed(word, change, pattern, instead) for word in words]
+        if None in made:
+            return None
+        texts = [word for word in made if word is not None]
+        return texts if isinstance(value, list) else texts[0]
 
     def gives(self, name: str) -> bool:
         """Whether a name is an argument, and all arguments are known."""
@@ -201,3 +341,8 @@ class Expansion(abc.ABC):
 def joined(pieces: Iterator[tuple[str | list[str], bool]]) -> str:
     """Pieces as one text."""
     return "".join(" ".join(text) if isinstance(text, list) else text for text, _ in pieces)
+
+
+def unknown_array(name: str) -> str:
+    """The value of an array of which nobody knows the elements."""
+    return f"${{{name}[@]}}"

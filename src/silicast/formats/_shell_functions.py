@@ -12,6 +12,9 @@ from typing import final
 from silicast.core.errors import SilicastError
 from silicast.formats._shell_lexer import Assignment, Command, Token, Word, WordPiece
 
+BLANKS = " \t\n"
+_READ_TAKES = frozenset("adinNptu")
+"""Flags of ``read`` that have values."""
 _Body = list[tuple[Command, bool]]
 
 
@@ -55,31 +58,80 @@ def echoed(tokens: Sequence[Token]) -> Word | None:
 
 
 def read_values(
-    words: Sequence[str], text: str, separators: str = ""
-) -> dict[str, str | list[str]]:
-    """Variables that ``read`` gives values to.
+    words: Sequence[str], text: str, separators: str = BLANKS
+) -> dict[str, str | list[str] | None]:
+    r"""Variables that ``read`` gives values to; None = only running it would say which.
 
     Args:
-        words: of the command; separators: letters that part words, "" = blanks.
+        words: of the command, without quotes; separators: letters of ``IFS``.
 
-    >>> read_values(["read", "-r", "A", "B"], "1 2 3")
-    {'A': '1', 'B': '2 3'}
-    >>> read_values(["read", "-ra", "P"], "x,y", ",")
-    {'P': ['x', 'y']}
+    >>> read_values(["read", "-r", "A", "B"], "1 2  3\n4")
+    {'A': '1', 'B': '2  3'}
+    >>> read_values(["read", "-ra", "P"], "x,y", ","), read_values(["read", "-n", "1", "P"], "xy")
+    ({'P': ['x', 'y']}, {'P': None})
     """
-    flags = [word for word in words[1:] if word.startswith("-")]
-    names = [word for word in words[1:] if word.isidentifier()]
-    if len(names) == 1 and not any("a" in flag for flag in flags):
-        return {names[0]: text}
-    parts = re.split(rf"[{re.escape(separators)}]" if separators else r"\s+", text.strip())
-    if len(names) == 1:
-        return {names[0]: parts}
-    last = len(names) - 1
-    joint = (separators or " ")[0]
-    return {
-        name: joint.join(parts[at:]) if at == last else "".join(parts[at : at + 1])
-        for at, name in enumerate(names)
-    }
+    flags, names = _read_flags(words[1:])
+    whole = flags.get("d", "\n") == ""
+    line = text if whole else text.partition("\n")[0]
+    escapes = "r" not in flags and "\\" in line
+    if escapes or set("nNu") & set(flags) or not (whole or "d" not in flags):
+        return dict.fromkeys(names)
+    if "$" in separators or "`" in separators:
+        return dict.fromkeys(names)
+    cut, blanks = _cut_at(separators)
+    line = line.strip(blanks) if blanks else line
+    if "a" in flags:
+        return {name: split_at(line, separators) for name in names}
+    values: dict[str, str | list[str] | None] = {}
+    at = 0
+    for name in names[:-1]:
+        match = cut.search(line, at)
+        values[name] = line[at : match.start() if match else len(line)]
+        at = match.end() if match else len(line)
+    for name in names[-1:]:
+        match = cut.search(line, at)
+        is_last = match is not None and match.end() == len(line)
+        values[name] = line[at : match.start() if match and is_last else len(line)]
+    return values
+
+
+def split_at(text: str, separators: str) -> list[str]:
+    """Words of a text, parted by letters of ``IFS``.
+
+    >>> split_at(" a, b,,c,", ", ")
+    ['a', 'b', '', 'c']
+    """
+    cut, blanks = _cut_at(separators)
+    parts = cut.split(text.strip(blanks) if blanks else text)
+    return parts if parts[-1] else parts[:-1]
+
+
+def _cut_at(separators: str) -> tuple[re.Pattern[str], str]:
+    """What parts words, and blanks that fall away around a text."""
+    blank = "".join(letter for letter in separators if letter in BLANKS)
+    blanks = re.escape(blank)
+    others = re.escape("".join(letter for letter in separators if letter not in BLANKS))
+    around = f"[{blanks}]*" if blanks else ""
+    one = [f"{around}[{others}]{around}"] * bool(others) + [f"[{blanks}]+"] * bool(blanks)
+    return re.compile("|".join(one) or r"(?!)"), blank
+
+
+def _read_flags(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Flags of ``read`` with their values, and the names that it sets."""
+    flags: dict[str, str] = {}
+    queue = list(words)
+    array: list[str] = []
+    while queue and queue[0].startswith("-") and queue[0] != "-":
+        flag = queue.pop(0)[1:]
+        if flag == "-":
+            break
+        for at, letter in enumerate(flag, 1):
+            flags[letter] = ""
+            if letter in _READ_TAKES:
+                flags[letter] = flag[at:] or (queue.pop(0) if queue else "")
+                array = [flags[letter]] if letter == "a" else array
+                break
+    return flags, [name for name in (array or queue or ["REPLY"]) if name.isidentifier()]
 
 
 def with_names(commands: Iterable[Command]) -> Iterator[tuple[Command, bool]]:

@@ -11,7 +11,13 @@ from types import MappingProxyType
 from typing import final
 
 from silicast.core.errors import over_limit
-from silicast.formats._shell_expansion import MOST_NESTED, Expansion, joined
+from silicast.formats._shell_expansion import (
+    ELEMENT_NAMED,
+    MOST_NESTED,
+    Expansion,
+    joined,
+    unknown_array,
+)
 from silicast.formats._shell_functions import (
     Functions,
     as_written,
@@ -22,7 +28,6 @@ from silicast.formats._shell_functions import (
     with_names,
 )
 from silicast.formats._shell_lexer import SUM, Assignment, Command, Token, Word, WordPiece, commands
-from silicast.formats._shell_parameters import element_name
 from silicast.formats._shell_sums import PRINTS, integer_of, printed_text
 from silicast.formats._shell_writes import WrittenFiles
 from silicast.formats.shell_branches import CONDITIONS, Branches
@@ -50,7 +55,8 @@ _WRITERS = frozenset(("cat", "tee"))
 _PIPES = frozenset(("|", "|&"))
 _NAMED = re.compile(r"\$(?:([A-Za-z_]\w*|\d)|\{([A-Za-z_]\w*|\d)\})")
 _CHANGES = re.compile(
-    r"(?:([-+])\1)?([A-Za-z_]\w*)(?:([-+])\3|([-+*/%]?=)(?!=)(.{1,200}))?", re.DOTALL
+    r"(?:([-+])\1)?([A-Za-z_]\w*(?:\[[^\[\]]{1,100}\])?)(?:([-+])\3|([-+*/%]?=)(?!=)(.{1,200}))?",
+    re.DOTALL,
 )
 _DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*):?=[^{}]*\}")
 _ONE_OUTPUT = re.compile(r"\$\([^(].*\)|`[^`]*`", re.DOTALL)
@@ -70,14 +76,12 @@ class ScriptReader(Expansion):
         super().__init__(variables)
         self.exported, self.exports_all, self.fixed = set(variables), False, fixed
         self.exported_copy = frozenset[str]()
-        self.keyed: set[str] = set()
-        self.copy: Mapping[str, str | list[str]] | None = None
         self.copies = 0
         self.ended = False
         self.builtins: dict[str, Callable[[Sequence[Word]], None]] = {
             "set": self.set,
             "shift": self.shift,
-            "unset": lambda words: self.restore(dict.fromkeys(map(plain, words))),
+            "unset": self.unset,
             ":": self.defaults,
         }
         self.subshells: list[tuple[_Variables, set[str]]] = []
@@ -234,7 +238,7 @@ class ScriptReader(Expansion):
             return False
         self.called.add(name)
         outer = {item.name: self.variables.get(item.name) for item in assigned}
-        self.assign_all(assigned, is_local=False)
+        self.assign_all(assigned)
         used = dict.fromkeys(
             match[1] or match[2]
             for word in words[1:]
@@ -259,17 +263,6 @@ class ScriptReader(Expansion):
                 self.add([name, *arguments])
         self.restore(outer | dict.fromkeys(loops))
         return True
-
-    def restore(self, outer: Mapping[str, str | list[str] | None]) -> None:
-        """Variables as they were; None = they had no value."""
-        self.put({name: value for name, value in outer.items() if value is not None})
-        for name in [name for name, value in outer.items() if value is None]:
-            self.variables.pop(name, None)
-
-    def put(self, values: Mapping[str, str | list[str]]) -> None:
-        """Gives variables values that were counted before."""
-        self.variables |= values
-        self.copy = None
 
     def add(self, words: list[str], assigned: Mapping[str, str] = MappingProxyType({})) -> None:
         """A command is carried out now."""
@@ -303,9 +296,9 @@ class ScriptReader(Expansion):
         assigned = [token for token in tokens if isinstance(token, Assignment)]
         words = [token for token in tokens if not isinstance(token, Assignment)]
         if head in _DECLARES:
-            self.declared({head, *map(plain, words)}, assigned)
+            self.declared(head, [plain(word) for word in words[1:]], assigned)
         if assigned and (len(assigned) == len(tokens) or head in _DECLARES):
-            self.assign_all(assigned, is_local=head in _LOCALS)
+            self.assign_all(assigned)
         elif command.joined not in _PIPES and command.document and plain(words[0]) == "read":
             self.read_input(words, assigned, self.text(command.document))
         elif head in _WRITERS and command.document is not None:
@@ -326,17 +319,30 @@ class ScriptReader(Expansion):
 
     def read_input(self, words: Sequence[Word], assigned: Sequence[Assignment], text: str) -> None:
         """``read``: gives variables the words of a text."""
-        separators = "".join(as_written(i.words[0]) for i in assigned if i.name == "IFS")
-        for name, value in read_values(list(map(plain, words)), text, separators).items():
-            self.keep(name, value)
+        letters = [joined(self.pieces_of(i.words[0])) for i in assigned if i.name == "IFS"]
+        separators = letters[-1] if letters else self.separators
+        read = [as_written(word) for word in words]
+        for name, value in read_values(read, text, separators).items():
+            self.keep(name, f"${name}" if value is None else value)
 
-    def declared(self, words: set[str], assigned: Sequence[Assignment]) -> None:
+    def declared(self, head: str, words: Sequence[str], assigned: Sequence[Assignment]) -> None:
         """Which variables ``export`` and ``declare`` export, and which are arrays with keys."""
-        names = words | {item.name for item in assigned}
-        if words & {"export", "-x"}:
+        flags = "".join(word for word in words if word[:1] == "-")
+        bare = [word for word in words if word.isidentifier()]
+        names = {item.name for item in assigned}.union(bare)
+        if head in _LOCALS and "g" not in flags and self.local is not None:
+            for name in names:
+                self.hide(name)
+            self.restore(dict.fromkeys(bare))
+        if head == "export" or "x" in flags:
             self.exported |= names
-        if "-A" in words:
+        if "A" in flags:
             self.keyed |= names
+
+    def hide(self, name: str) -> None:
+        """A variable has another value until the call that is read ends."""
+        if self.local is not None and name not in self.local:
+            self.local |= {name: self.variables.get(name), **self.elements_of(name)}
 
     def known_files(self) -> dict[str, str]:
         """Texts of files that the script wrote so far, with the variables as they were when one
@@ -344,14 +350,14 @@ class ScriptReader(Expansion):
         """
         return self.files.texts(self.fields, self.text)
 
-    def text(self, document: Word) -> str:
-        """A here-document with its variables put in."""
-        return joined(self.pieces_of(document))
-
     def keep(self, name: str, value: str | list[str]) -> None:
         """The value of a variable from here on."""
-        self.count(value)
         self.put({name: value})
+        self.note(name, value)
+
+    def note(self, name: str, value: str | list[str]) -> None:
+        """A variable has another value now, or an element of it."""
+        self.count(value)
         if self.exports_all:
             self.exported.add(name)
         if self.branches.is_unsure:
@@ -414,7 +420,12 @@ class ScriptReader(Expansion):
             sum_ = f"({by})" if sign == "=" else f"{name} {sign[0]} ({by})"
             in_loop = self.branches.in_loop or self.loops
             value = None if in_loop else integer_of(self.with_numbers(sum_))
-            self.keep(name, f"$(({sum_}))" if value is None else str(value))
+            total = f"$(({sum_}))" if value is None else str(value)
+            if element := ELEMENT_NAMED.fullmatch(name):
+                key = joined(self.pieces(element[2])).strip("'\"")
+                self.keep_element(element[1], key, total)
+            else:
+                self.keep(name, total)
 
     def defaults(self, tokens: Sequence[Token]) -> None:
         """``: ${NAME:=value}`` sets a variable that has no value."""
@@ -464,11 +475,9 @@ class ScriptReader(Expansion):
             words[1:] = map(self.with_numbers, words[1:])
         return words
 
-    def assign_all(self, assigned: Sequence[Assignment], *, is_local: bool) -> None:
-        """Assignments of a command; local ones end with the call that is read."""
+    def assign_all(self, assigned: Sequence[Assignment]) -> None:
+        """Assignments of a command."""
         for item in assigned:
-            if is_local and self.local is not None:
-                self.local.setdefault(item.name, self.variables.get(item.name))
             self.assign(item)
 
     def assign(self, assignment: Assignment) -> None:
@@ -480,7 +489,7 @@ class ScriptReader(Expansion):
             return
         if assignment.is_array and (elements := self.elements_in(assignment.words)):
             if not assignment.adds:
-                self.restore({assignment.name: None})
+                self.put({assignment.name: []})
             for key, value in elements:
                 self.keep_element(assignment.name, key, value)
             return
@@ -494,24 +503,20 @@ class ScriptReader(Expansion):
                     return
         before = self.variables.get(assignment.name)
         if assignment.adds and before is not None:
-            if isinstance(before, list):
-                value = [*before, *([value] if isinstance(value, str) else value)]
+            if assignment.name in self.keyed or before == [unknown_array(assignment.name)]:
+                value = [unknown_array(assignment.name)]  # words behind gaps, or without keys
+            elif isinstance(before, list):
+                first = [before[0] + value] if before and isinstance(value, str) else before[:1]
+                value = [*first, *before[1:], *(value if isinstance(value, list) else ())]
             else:
                 value = [before, *value] if isinstance(value, list) else before + value
         self.keep(assignment.name, value)
 
     def keep_element(self, name: str, key: str, value: str, *, adds: bool = False) -> None:
         """The value of one element of an array from here on."""
-        before = self.element(name, key) or ""
-        whole, at = self.variables.get(name, []), integer_of(key)
-        words = [whole] if isinstance(whole, str) else list(whole)
-        value = before + value if adds else value
-        if at is not None and 0 <= at <= len(words) and name not in self.keyed:
-            self.keep(name, [*words[:at], value, *words[at + 1 :]])
-            return
-        self.keyed.add(name)
-        self.keep(element_name(name, key), value)
-        self.keep(name, [str(self.element(name, each)) for each in self.keys(name)])
+        value = (self.element(name, key) or "") + value if adds else value
+        self.set_element(name, key, value)
+        self.note(name, self.variables[name])
 
     def start(self, tokens: Sequence[Token]) -> None:
         """Carries out a command, and those of a shell that it starts."""

@@ -21,6 +21,8 @@ def integer_of(text: str) -> int | None:
 
     >>> integer_of("8 * (2 + 1)"), integer_of("8 / 0"), integer_of("x")
     (24, None, None)
+    >>> integer_of("-7 / 2"), integer_of("-7 % 3"), integer_of("010")
+    (-3, -1, None)
     """
     tokens, position = [], 0
     text = text.strip()
@@ -120,7 +122,8 @@ def _product(tokens: list[str]) -> int:
         if operator == "*":
             value *= factor
         else:
-            value = value // factor if operator == "/" else value % factor
+            quotient = abs(value) // abs(factor) * (1 if (value < 0) == (factor < 0) else -1)
+            value = quotient if operator == "/" else value - quotient * factor
         if abs(value) > MAX_INTEGER:
             raise ValueError
     return value
@@ -135,4 +138,6 @@ def _factor(tokens: list[str]) -> int:
         if tokens.pop(0) != ")":
             raise ValueError
         return value
-    return int(first) if len(first) < 20 else int("x")
+    if len(first) >= 20 or (first[0] == "0" and first != "0"):
+        raise ValueError  # with a zero before it a number is octal
+    return int(first)

@@ -6,6 +6,7 @@ one the first branch is taken as if it held.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import final
@@ -23,6 +24,8 @@ _COMPARES = {
     "-gt": lambda a, b: a > b,
     "-ge": lambda a, b: a >= b,
 }
+_WHOLE = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
+"""A number that ``[`` and ``[[`` read alike: with a zero before it, only one takes it as octal."""
 _FILES = frozenset(("-f", "-d", "-e", "-s", "-r", "-w", "-x", "-L", "-h"))
 _GIVEN = ("$@", "$*", "$#", "getopts")
 """Arguments of the script itself: there are none."""
@@ -275,7 +278,7 @@ def truth_of(words: Sequence[str]) -> Truth:
         return fnmatchcase(left, right)
     if name == "!=":
         return not fnmatchcase(left, right)
-    if name in _COMPARES and left.lstrip("-").isdecimal() and right.lstrip("-").isdecimal():
+    if name in _COMPARES and _WHOLE.fullmatch(left) and _WHOLE.fullmatch(right):
         return bool(_COMPARES[name](int(left), int(right)))
     return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -54,8 +55,8 @@ MODULES = ("core_attn", "mlp", "moe", "moe_act", "layernorm", "mla_up_proj", "sh
 VOCABULARIES = {"GPT2BPETokenizer": 50_257}
 """Of tokenizers that are the same everywhere."""
 _EVERY = re.compile(r"[1-9]\d{0,3}")
-_LISTED = re.compile(r"\[([01](?:,[01])*),?\](?:\*(\d{1,4}))?")
-_LISTS_OF_LAYERS = re.compile(rf"\(?{_LISTED.pattern}(?:\+{_LISTED.pattern})*\)?")
+_LONGEST_PATTERN = 4000
+"""Letters of a pattern of layers."""
 HYBRID = ("hybrid-layer-pattern", "hybrid-override-pattern", "is-hybrid-model", "mamba-state-dim")
 STEP = 64
 """Widths of gated MLPs that are not stated are multiples of it."""
@@ -255,19 +256,43 @@ def _dense_layers(fields: Fields, layers: int, remarks: list[str]) -> tuple[int,
     """
     text = fields.text("moe-layer-freq", default="1").replace(" ", "").strip("'\"")
     every = _EVERY.fullmatch(text)
-    has_experts = (
-        [layer % int(every[0]) == 0 for layer in range(layers)]
-        if every
-        else [
-            entry == "1"
-            for entries, times in _LISTED.findall(text)
-            for entry in entries.split(",") * min(int(times or 1), layers + 1)
-        ]
-    )
-    if len(has_experts) == layers and (every or _LISTS_OF_LAYERS.fullmatch(text)):
+    has_experts = [layer % int(every[0]) == 0 for layer in range(layers)] if every else None
+    if has_experts is None:
+        try:
+            written = text if len(text) <= _LONGEST_PATTERN else ""
+            has_experts = _flags_of(ast.parse(written, mode="eval").body, layers + 1)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            raise fields.error(
+                f"{text[:40]} is no pattern of layers",
+                "moe-layer-freq",
+                "expected a whole number or lists of 0 and 1, as ([0]*3+[1]*58)",
+            ) from None
+    if len(has_experts) == layers:
         return tuple(layer for layer, has in enumerate(has_experts) if not has)
-    remarks.append(f"moe-layer-freq: {text[:40]} is not read; experts in every layer are assumed")
+    remarks.append(
+        f"moe-layer-freq: {text[:40]} is not of {layers} layers; experts in every layer are assumed"
+    )
     return ()
+
+
+def _flags_of(node: ast.expr, most: int) -> list[bool]:
+    """Flags of layers, as lists of 0 and 1 with + and * state them, up to so many.
+
+    Raises:
+        ValueError: anything else stands there.
+    """
+    if isinstance(node, ast.List):
+        values = [item.value if isinstance(item, ast.Constant) else None for item in node.elts]
+        if not all(type(value) is int and value in (0, 1) for value in values):
+            raise ValueError
+        return [value == 1 for value in values][:most]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return (_flags_of(node.left, most) + _flags_of(node.right, most))[:most]
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        times = node.right.value if isinstance(node.right, ast.Constant) else None
+        if type(times) is int and times >= 0:
+            return (_flags_of(node.left, most) * min(times, most))[:most]
+    raise ValueError
 
 
 def _vocabulary(fields: Fields, tp: int, remarks: list[str]) -> int:

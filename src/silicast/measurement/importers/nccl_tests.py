@@ -39,12 +39,12 @@ _DTYPES = {
 _TIMES = {-8: "", -4: "in_place"}
 """The last eight cells are two times four (time, algbw, busbw, wrong): place and flag of each."""
 LONGEST_US = 3.6e9
-_FAILED = re.compile(
-    r"Test (?:NCCL |CUDA )?failure\b.*|.*\bNCCL (?:error|failure)\b.*", re.IGNORECASE
-)
+_FAILED = re.compile(r"Test (?:NCCL |CUDA )?failure\b|\bNCCL (?:error|failure)\b", re.IGNORECASE)
 WRONG = "wrong_results"
 """Flag of a time whose collective gave wrong results; it calibrates and scores nothing."""
 _LONGEST_REASON = 100
+_LONGEST_SPEAKER = 40
+"""Letters before a failure that are quoted: which rank tells it."""
 
 
 @final
@@ -126,7 +126,8 @@ def _tests(source: Source) -> Iterator[_Test]:
         elif words and words[0].isdigit() and len(words.split()) >= 11:
             test.rows.append((number, words.split()))
         elif match := _FAILED.search(words):
-            test.failure = test.failure or match[0][:_LONGEST_REASON]
+            start = max(match.start() - _LONGEST_SPEAKER, 0)
+            test.failure = test.failure or words[start : start + _LONGEST_REASON]
     yield test
 
 

@@ -184,6 +184,8 @@ def test_experts_and_latent_attention(tmp_path: Path) -> None:
         ("'([0]+[1]*7)'", (0,)),
         ("[0,1]*4", (0, 2, 4, 6)),
         ("([1,0,1,1]*2)", (1, 5)),
+        ("([0]*3)+([1]*5)", (0, 1, 2)),
+        ("([0]*1+[1]*1)*4", (0, 2, 4, 6)),
         ("([1]*9)", ()),
     ],
 )
@@ -205,6 +207,22 @@ def test_layers_with_experts(
     assert model.moe is not None
     assert model.moe.dense_layers == dense
     assert any("moe-layer-freq" in remark for remark in remarks) == ("9" in frequency)
+
+
+@pytest.mark.parametrize(
+    "frequency",
+    ["([0]*3+[1]*5", "[0]*3+[2]*5", "[0]*len", "[1]*-8", "(" * 300, "[1]" + "*1" * 9999],
+)
+def test_patterns_of_layers_that_say_nothing_are_refused(tmp_path: Path, frequency: str) -> None:
+    arguments = (
+        "torchrun --nproc-per-node 8 pretrain_gpt.py "
+        "--num-layers 8 --hidden-size 256 --num-attention-heads 8 --seq-length 512 --swiglu "
+        "--micro-batch-size 1 --global-batch-size 8 --vocab-size 1000 --num-experts 8 "
+        f"--moe-router-topk 2 --moe-ffn-hidden-size 128 --moe-layer-freq '{frequency}'"
+    )
+    with pytest.raises(SilicastError, match="no pattern of layers") as caught:
+        read_training_config(*s.written(tmp_path, run_sh=arguments))
+    assert "moe-layer-freq" in caught.value.field
 
 
 def test_a_gpt_of_old(tmp_path: Path) -> None:

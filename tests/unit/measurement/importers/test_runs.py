@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -435,6 +436,15 @@ class TestNccl:
         with pytest.raises(SilicastError) as caught:
             read(s.written(tmp_path, "y", s.NCCL_HEAD + text.splitlines()[-1]), "nccl-tests")
         assert "unhandled cuda error" in caught.value.hint
+
+    def test_long_lines_take_no_longer_than_their_text(self, tmp_path: Path) -> None:
+        for line in ("x" * 300_000, "NCCL " * 60_000, "# " + "a_" * 150_000, "on " * 100_000):
+            path = s.written(tmp_path, "x", f"{s.NCCL}{line}\n{'y' * 99} NCCL error {line}\n")
+            start = time.process_time()
+            notes = read(path, "nccl-tests", collective__op="all_reduce").session.notes
+            assert time.process_time() - start < 5
+            (note,) = (note for note in notes if "NCCL error" in note)
+            assert len(note) < 300
 
 
 def _ops(reading: FileReading) -> set[str]:
