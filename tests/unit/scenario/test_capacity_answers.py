@@ -38,7 +38,7 @@ def asked(objective: str, slo: dict[str, float], **changes: Any) -> Answer:
 
 
 def test_the_highest_rate_is_where_the_objective_is_just_kept() -> None:
-    result = asked("max_rate", {"ttft_p90_ms": 60.0})
+    result = asked("max_rate", {"ttft_p90_ms": 70.0})  # at the slow pace too
     why, rate = result.why["capacity"], result.metrics["max_rate_per_s"]
     assert rate.p05 < rate.estimate < rate.p95
     safe = result.metrics["safe_rate_per_s"].estimate
@@ -48,7 +48,7 @@ def test_the_highest_rate_is_where_the_objective_is_just_kept() -> None:
     assert why["reached"]
     assert rate.estimate < why["not_carried"] <= 1.0201 * rate.estimate
     assert result.metrics["ttft_p90_ms"].estimate == pytest.approx(why["values_ms"]["ttft_p90_ms"])
-    assert why["values_ms"]["ttft_p90_ms"] <= 60.0
+    assert why["values_ms"]["ttft_p90_ms"] <= 70.0
     assert result.metrics["ttft_p90_ms"].p05 >= result.bound["ttft_p90_ms"] > 0.0
     assert sum(part["share"] for part in result.why["parts"]) == pytest.approx(1.0, abs=1e-4)
     assert sum(result.why["coverage"]["time_share"].values()) == pytest.approx(1.0, abs=1e-4)
