@@ -40,8 +40,6 @@ _TIMES = {-8: "", -4: "in_place"}
 """The last eight cells are two times four (time, algbw, busbw, wrong): place and flag of each."""
 LONGEST_US = 3.6e9
 _FAILED = re.compile(r"Test (?:NCCL |CUDA )?failure\b|\bNCCL (?:error|failure)\b", re.IGNORECASE)
-WRONG = "wrong_results"
-"""Flag of a time whose collective gave wrong results; it calibrates and scores nothing."""
 _LONGEST_REASON = 100
 _LONGEST_SPEAKER = 40
 """Letters before a failure that are quoted: which rank tells it."""
@@ -179,7 +177,7 @@ def _records(test: _Test, session: str, source: Source, options: Options) -> Ite
                 continue
             row = 0 if flag else line  # one line is one row, and its time in place beside it
             flags = [flag] if flag else []
-            flags += [WRONG] if _is_wrong(cells[position + 3]) else []
+            flags += ["wrong_results"] if _is_wrong(cells[position + 3]) else []
             yield CollectiveRow(
                 session, dict(collective), took, test.per_node, flags=flags, row=row
             )
