@@ -224,9 +224,9 @@ class Expansion(abc.ABC):
 
     def in_order(self, name: str, elements: Mapping[str, str]) -> dict[str, str]:
         """Elements by their numbers, or by where bash keeps their keys, a place's last first."""
-        place = int if name in self.sparse else hashed
+        position = int if name in self.sparse else hashed
         order = list(elements)[::-1]
-        order.sort(key=lambda key: place(key[len(name) + 1 : -1]))
+        order.sort(key=lambda key: position(key[len(name) + 1 : -1]))
         return {key: elements[key] for key in order}
 
     def put(self, values: Mapping[str, str | list[str]]) -> None:
