@@ -125,11 +125,11 @@ class CoreFinder:
         sizes: Sequence[int] = getattr(core, "SIZES", None) or [0] * len(core.MODULES)
         for name, size in zip(core.MODULES, sizes, strict=True):
             try:
-                found = os.stat(self._file(name)).st_size  # noqa: PTH116
+                length = os.stat(self._file(name)).st_size  # noqa: PTH116
             except OSError:
                 return f"{name} is missing"
-            if size and found != size:
-                return f"{name} has {found} bytes of {size}"
+            if size and length != size:
+                return f"{name} has {length} bytes of {size}"
         return ""
 
 
