@@ -134,8 +134,14 @@ class Together(build_ext):
             f"SOURCES_HASH = {made_from!r}",
             f"FIRST = {FIRST!r}",
             f"MODULES = {MODULES!r}",
+            f"SIZES = {self.sizes()!r}",
         )
         (package / "__init__.py").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    def sizes(self) -> tuple[int, ...]:
+        """Bytes of each module's file, by which one that is cut off is known."""
+        files = (self.get_ext_fullpath(f"silicast_core.{module}") for module in MODULES)
+        return tuple(Path(file).stat().st_size for file in files)
 
 
 os.chdir(HERE)

@@ -282,7 +282,7 @@ def common_spread(parts: Parts, logs: list[F]) -> float:
         name = part.device, part.batch.variant.library, part.batch.family
         groups.setdefault(name, []).append(log_errors[below])
     rows = [np.concatenate(several) for several in groups.values()]
-    means = np.array([each.mean() for each in rows if len(each)])
+    means = np.array([errors.mean() for errors in rows if len(errors)])
     if not len(means):
         raise ValueError("no row below the limit: errors of runs cannot be told")
     return float(np.sqrt(np.mean(means * means)))

@@ -23,6 +23,8 @@ SWITCH = "SILICAST_CORE"
 MODES = ("auto", "off", "require")
 HELD = ("silicast.composition.prices.step_prices", "silicast.serving.simulation.event_loop")
 """Modules that every core holds."""
+STATED = ("VERSION", "SUFFIX", "SOURCES_HASH", "FIRST", "MODULES")
+"""What every core says of itself."""
 HINT = "`make core` in the repository of this version builds one"
 SOURCES = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120 - pathlib would take longer than all of this
 
@@ -84,9 +86,12 @@ class CoreFinder:
         return f"pure Python: {refusal}" if refusal else "compiled core"
 
     def _spec(self, name: str) -> ModuleSpec:
-        folder = os.path.dirname(self._core.__file__)  # noqa: PTH120
-        file = os.path.join(folder, *name.split(".")) + self._core.SUFFIX  # noqa: PTH118
+        file = self._file(name)
         return ModuleSpec(name, ExtensionFileLoader(name, file), origin=file)
+
+    def _file(self, name: str) -> str:
+        folder = os.path.dirname(self._core.__file__)  # noqa: PTH120
+        return os.path.join(folder, *name.split(".")) + str(self._core.SUFFIX)  # noqa: PTH118
 
     def _refused(self) -> str:
         core = self._core
@@ -94,18 +99,37 @@ class CoreFinder:
             return f"{SWITCH} is off"
         if core is None:
             return "silicast-core is not installed"
+        if lacking := [name for name in STATED if not hasattr(core, name)]:
+            return f"silicast-core is damaged (it states no {lacking[0]})"
         if self._version != core.VERSION:
             return f"silicast-core is of version {core.VERSION}, silicast of {self._version}"
         if core.SUFFIX not in EXTENSION_SUFFIXES:
             return "silicast-core is made for another Python or processor"
         if sources_hash(self.modules, self._sources) != core.SOURCES_HASH:
             return "silicast-core is made from other files than these"
+        if damaged := self._damaged():
+            return f"silicast-core is damaged ({damaged})"
         try:  # one that needs no other of them
             spec = self._spec(core.FIRST)
             assert spec.loader is not None
             spec.loader.create_module(spec)
         except ImportError as error:
             return f"silicast-core cannot be loaded ({error})"
+        return ""
+
+    def _damaged(self) -> str:
+        """The first module whose file is not there, or not whole; a system that maps one which is
+        cut off ends the process.
+        """
+        core = self._core
+        sizes: Sequence[int] = getattr(core, "SIZES", None) or [0] * len(core.MODULES)
+        for name, size in zip(core.MODULES, sizes, strict=True):
+            try:
+                length = os.stat(self._file(name)).st_size  # noqa: PTH116
+            except OSError:
+                return f"{name} is missing"
+            if size and length != size:
+                return f"{name} has {length} bytes of {size}"
         return ""
 
 
@@ -136,6 +160,8 @@ def put_in_place(version: str) -> CoreFinder:
         core: Any = None if mode == "off" else import_module("silicast_core")
     except ImportError:
         core = None
+    except Exception:
+        core = ModuleType("silicast_core")
     finder = CoreFinder(core, mode, version)
     _IN_PLACE[:] = [finder]
     if core is not None or mode not in {"auto", "off"}:

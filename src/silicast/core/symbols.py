@@ -213,26 +213,26 @@ def _at_least(value: Any, axes: int) -> Any:
         missing = axes - len(value.shape)
         if missing <= 0:
             return value
-        return _View(value, (*([1] * missing), *value.shape))
+        return _Reshaped(value, (*([1] * missing), *value.shape))
     return np.asarray(value).reshape((1,) * (axes - np.ndim(value)) + np.shape(value))
 
 
 @final
-class _View:
+class _Reshaped:
     """A symbol in a shape that only arrays have: (1,)."""
 
     def __init__(self, symbol: Symbol, shape: tuple[int, ...]) -> None:
         self.symbol, self.shape = symbol, shape
 
-    def __getitem__(self, key: None) -> _View:
+    def __getitem__(self, key: None) -> _Reshaped:
         assert key is None
-        return _View(self.symbol, (1, *self.shape))
+        return _Reshaped(self.symbol, (1, *self.shape))
 
 
 def _concatenated(values: Sequence[Any]) -> Symbol:
     """Along the first axis."""
     shapes = [value.shape for value in values]
-    sources = [value.symbol if isinstance(value, _View) else value for value in values]
+    sources = [value.symbol if isinstance(value, _Reshaped) else value for value in values]
     parts = [
         (source, np.arange(int(np.prod(shape))))
         for source, shape in zip(sources, shapes, strict=True)

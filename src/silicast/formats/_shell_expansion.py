@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from silicast.core.errors import over_limit
 from silicast.formats._shell_functions import BLANKS, as_written, split_at
-from silicast.formats._shell_lexer import Word, WordPiece, closing_bracket
-from silicast.formats._shell_parameters import PARAMETER, changed, element_name, parts_of
+from silicast.formats._shell_lexer import Assignment, Token, Word, WordPiece, closing_bracket
+from silicast.formats._shell_parameters import PARAMETER, changed, element_name, hashed, parts_of
 from silicast.formats._shell_sums import braced, integer_of
 from silicast.formats.shell_options import unresolved
 
@@ -19,6 +19,7 @@ MOST_NESTED = 8
 _USED = re.compile(r"\$(?:[({@*]|[A-Za-z_]\w*|\d)")
 _ARGUMENTS = frozenset("0123456789@*")
 _LONGEST_NUMBER = 9
+_OF_PRINTS = frozenset(("-n", "-e", "%s", "%s\\n", "%s "))
 _NAME_OF_SUM = re.compile(r"\$?\{?\b([A-Za-z_]\w*)\b(?:\[([^\[\]]{1,100})\])?\}?")
 ELEMENT_NAMED = re.compile(r"([A-Za-z_]\w*)\[(.{1,200})\]", re.DOTALL)
 _ELEMENT = re.compile(r"\[([^\]]{1,200})\]=(.*)", re.DOTALL)
@@ -47,6 +48,10 @@ class Expansion(abc.ABC):
     def output(self, inner: str) -> str | None:
         """What a substituted command prints; None = only running it would say."""
 
+    @abc.abstractmethod
+    def keep(self, name: str, value: str | list[str]) -> None:
+        """Gives a variable a value from here on."""
+
     def count(self, value: str | list[str]) -> None:
         """Raises SilicastError of kind "limit" where variables hold too much together."""
         self.size += len(value) if isinstance(value, str) else sum(len(item) + 1 for item in value)
@@ -69,6 +74,25 @@ class Expansion(abc.ABC):
                     open_field = None
                 open_field = part if open_field is None else open_field + part
         return fields if open_field is None else [*fields, open_field]
+
+    def words_of(self, tokens: Sequence[Token]) -> str:
+        """What ``echo`` and ``printf`` print, without their options and formats."""
+        words = [f for token in tokens[1:] if isinstance(token, tuple) for f in self.fields(token)]
+        return " ".join(word for word in words if word not in _OF_PRINTS)
+
+    def words_and_variables(self, tokens: Sequence[Token]) -> tuple[list[str], dict[str, str]]:
+        """Words of a command, and variables that stand before its program's name."""
+        words, assigned = list[str](), dict[str, str]()
+        for token in tokens:
+            if not isinstance(token, Assignment):
+                words += self.fields(token)
+                continue
+            value = "".join(joined(self.pieces_of(word)) for word in token.words)
+            if words:  # behind the program's name it is an argument
+                words.append(f"{token.name}={value}")
+            else:
+                assigned[token.name] = value
+        return words, assigned
 
     def text(self, document: Word) -> str:
         """A here-document with its variables put in."""
@@ -119,8 +143,10 @@ class Expansion(abc.ABC):
                 return ""
             return joined(self.pieces(match["instead"].strip("'\""), nested + 1))
         if is_unset and match["default"] is not None and nested < MOST_NESTED:
-            default = match["default"].strip("'\"")
-            return joined(self.pieces(default, nested + 1))
+            default = joined(self.pieces(match["default"].strip("'\""), nested + 1))
+            if match["sets"] == "=" and not match["subscript"] and match["name"].isidentifier():
+                self.keep(match["name"], default)
+            return default
         # one that a call does not give is empty; whoever starts the script may give it one
         if value is None:
             return "" if self.gives(match["name"]) else None
@@ -185,15 +211,23 @@ class Expansion(abc.ABC):
         return named or [str(at) for at in range(1 if isinstance(whole, str) else len(whole))]
 
     def elements_of(self, name: str) -> dict[str, str]:
-        """Elements of a keyed array, under the names that they are kept by."""
+        """Elements of a keyed array in its order, under the names that they are kept by."""
         if name not in self.keyed:
             return {}
         start = element_name(name, "")[:-1]
-        return {
+        elements = {
             key: value
             for key, value in self.variables.items()
             if key.startswith(start) and isinstance(value, str)
         }
+        return self.in_order(name, elements)
+
+    def in_order(self, name: str, elements: Mapping[str, str]) -> dict[str, str]:
+        """Elements by their numbers, or by where bash keeps their keys, a place's last first."""
+        position = int if name in self.sparse else hashed
+        order = list(elements)[::-1]
+        order.sort(key=lambda key: position(key[len(name) + 1 : -1]))
+        return {key: elements[key] for key in order}
 
     def put(self, values: Mapping[str, str | list[str]]) -> None:
         """Gives variables values that were counted before; an array loses the elements it had."""
@@ -221,9 +255,7 @@ class Expansion(abc.ABC):
 
     def with_elements(self, name: str, elements: Mapping[str, str]) -> None:
         """A keyed array with these elements, by the names that they are kept by."""
-        by_number = name in self.sparse
-        order = sorted(elements, key=lambda key: int(key[len(name) + 1 : -1]) if by_number else 0)
-        self.put({name: [elements[key] for key in order], **{key: elements[key] for key in order}})
+        self.put({name: [*self.in_order(name, elements).values()], **elements})
 
     def set_element(self, name: str, key: str, value: str) -> None:
         """Gives an element of an array a value; a key that nobody knows leaves none known."""

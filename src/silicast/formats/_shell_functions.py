@@ -15,6 +15,9 @@ from silicast.formats._shell_lexer import Assignment, Command, Token, Word, Word
 BLANKS = " \t\n"
 _READ_TAKES = frozenset("adinNptu")
 """Flags of ``read`` that have values."""
+_DIVIDES = frozenset(("do", "then", "else", "elif", "if", "fi", "!"))
+_SETS = frozenset(("[", "[[", "test", "((", "let", "export", "declare", "local", "echo", ":"))
+"""Heads of commands that a loop may hold which only sets variables."""
 _Body = list[tuple[Command, bool]]
 
 
@@ -132,6 +135,29 @@ def _read_flags(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
                 array = [flags[letter]] if letter == "a" else array
                 break
     return flags, [name for name in (array or queue or ["REPLY"]) if name.isidentifier()]
+
+
+def body_that_sets(following: Iterable[tuple[Command, bool]]) -> list[tuple[Command, bool]]:
+    """Commands of the loop that opens here, where they do nothing but set variables, ask for them
+    and print; none where they do more, or hold a loop.
+
+    >>> from silicast.formats._shell_lexer import commands
+    >>> def length(text): return len(body_that_sets(with_names(commands(text))))
+    >>> length("do A+=1; done; x"), length("do A=1; x $A; done"), length("do A=1")
+    (1, 0, 0)
+    """
+    body: list[tuple[Command, bool]] = []
+    for command, names in following:
+        words = [*map(plain, command.tokens)]
+        while words and words[0] in _DIVIDES:
+            words = words[1:]
+        if words[:1] == ["done"]:
+            return body if command.joined.strip(";") == "" else []
+        assigns = all(isinstance(token, Assignment) for token in command.tokens[-len(words) :])
+        if command.target or not (assigns or not words or words[0] in _SETS):
+            return []
+        body.append((command, names))
+    return []
 
 
 def with_names(commands: Iterable[Command]) -> Iterator[tuple[Command, bool]]:

@@ -25,6 +25,10 @@ _ENDS_WORD = frozenset(" \t\r\n;&|()<>")
 _LONGEST_OPERATOR = 8
 _APPENDS = ">>"
 _WRITES = frozenset((">", ">|", _APPENDS))
+_ESCAPED = re.compile(r"\$'((?:[^'\\]|\\.){0,999})'", re.DOTALL)
+"""``$'...'``, where backslashes name letters."""
+_LETTER = re.compile(r"\\([abefnrtv\\'\"?])")
+_LETTERS = dict(zip("abefnrtv", "\a\b\x1b\f\n\r\t\v", strict=True))
 _ESCAPED_IN_DOCUMENTS = "\\$`"
 _ESCAPED_IN_QUOTES = '"' + _ESCAPED_IN_DOCUMENTS
 
@@ -236,6 +240,9 @@ class _Lexer:
                 self.at += 2
             elif letter == "'":
                 quoted = [WordPiece(self.until("'"), "'")]
+            elif letter == "$" and (match := _ESCAPED.match(self.text, self.at)):
+                quoted = [WordPiece(_LETTER.sub(_letter, match[1]), "'")]
+                self.at = match.end()
             elif letter == '"':
                 quoted = self.double_quoted()
             else:
@@ -304,6 +311,10 @@ def closing_bracket(text: str, start: int) -> int:
         if depth == 0:
             return position + 1
     return len(text)
+
+
+def _letter(match: re.Match[str]) -> str:
+    return _LETTERS.get(match[1], match[1])
 
 
 def _is_number(token: Token) -> bool:

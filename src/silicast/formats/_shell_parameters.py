@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase, translate
 PARAMETER = re.compile(
     r"(?P<before>[#!]?)(?P<name>[A-Za-z_]\w*|\d+|[@*])"
     r"(?:\[(?P<subscript>(?:[^\[\]]|\[[^\[\]]{0,99}\]){1,200})\])?"
-    r"(?:(?P<empty>:?)[-=](?P<default>.*)|(?P<unless>:?)\+(?P<instead>.*)|:?\?.*"
+    r"(?:(?P<empty>:?)(?P<sets>[-=])(?P<default>.*)|(?P<unless>:?)\+(?P<instead>.*)|:?\?.*"
     r"|:(?P<start>\s*\d{1,9}|\s+-\d{1,9})(?::(?P<most>\d{1,9}))?"
     r"|(?P<change>##?|%%?|//?|\^\^?|,,?)(?P<pattern>.*))?",
     re.DOTALL,
@@ -27,6 +27,18 @@ _SLASH = re.compile(r"((?:\$\{[^{}]*\}|\\.|[^/\\$]|\$(?!\{))*)(?:/(.*))?", re.DO
 def element_name(name: str, key: str) -> str:
     """The name under which one element of an associative array is kept."""
     return f"{name}[{key}]"
+
+
+def hashed(key: str) -> int:
+    """The place of a key of text among others, as bash 5 gives the elements of an array (FNV-1).
+
+    >>> sorted(["num-layers", "zz", "alpha"], key=hashed)
+    ['alpha', 'zz', 'num-layers']
+    """
+    value = 2166136261
+    for byte in key.encode(errors="replace"):
+        value = (value * 16777619 & 0xFFFFFFFF) ^ byte
+    return value % 1024
 
 
 def changed(text: str, change: str, pattern: str, instead: str = "") -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import shlex
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -21,6 +22,7 @@ from silicast.formats._shell_expansion import (
 from silicast.formats._shell_functions import (
     Functions,
     as_written,
+    body_that_sets,
     echoed,
     lost,
     plain,
@@ -50,7 +52,6 @@ _BEFORE = frozenset(("{", "!", "time", "exec", "nohup"))
 """Words before a command that runs as if it stood alone."""
 _Variables = dict[str, str | list[str]]
 _SOURCES = frozenset((".", "source"))
-_OF_PRINTS = frozenset(("-n", "-e", "%s", "%s\\n", "%s "))
 _WRITERS = frozenset(("cat", "tee"))
 _PIPES = frozenset(("|", "|&"))
 _NAMED = re.compile(r"\$(?:([A-Za-z_]\w*|\d)|\{([A-Za-z_]\w*|\d)\})")
@@ -58,12 +59,11 @@ _CHANGES = re.compile(
     r"(?:([-+])\1)?([A-Za-z_]\w*(?:\[[^\[\]]{1,100}\])?)(?:([-+])\3|([-+*/%]?=)(?!=)(.{1,200}))?",
     re.DOTALL,
 )
-_DEFAULT = re.compile(r"\$\{([A-Za-z_]\w*):?=[^{}]*\}")
 _ONE_OUTPUT = re.compile(r"\$\([^(].*\)|`[^`]*`", re.DOTALL)
 """What one command prints, which only running it would say."""
 _LOCALS = frozenset(("local", "declare", "typeset"))
 MOST_STEPS = 1 << 15
-"""Commands that all calls of functions carry out together."""
+"""Commands that all calls of functions, and loops that only set variables, carry out together."""
 MOST_COPIES = 256
 """Copies of all variables, as they are for different runs."""
 
@@ -78,6 +78,7 @@ class ScriptReader(Expansion):
         self.exported_copy = frozenset[str]()
         self.copies = 0
         self.ended = False
+        self.opened = ""
         self.builtins: dict[str, Callable[[Sequence[Word]], None]] = {
             "set": self.set,
             "shift": self.shift,
@@ -112,12 +113,25 @@ class ScriptReader(Expansion):
 
     def follow(self, read: Iterable[tuple[Command, bool]]) -> None:
         """Carries out commands, and holds the functions that they define."""
-        for command, names in read:
-            if self.ended:
-                return
+        queue = deque(read)
+        while queue and not self.ended:
+            command, names = queue.popleft()
             runs = self.branches.runs
-            if not self.functions.holds(command, names=names, runs=runs):
-                self.step(command, names=names)
+            if self.functions.holds(command, names=names, runs=runs):
+                continue
+            self.step(command, names=names)
+            opened, self.opened = self.opened, ""
+            if opened and (body := body_that_sets(queue)):
+                for value in self.looped.pop(opened):
+                    self.spend(1 + len(body))
+                    self.keep(opened, value)
+                    self.inside(body)
+                queue = deque(itertools.islice(queue, len(body), None))
+
+    def spend(self, steps: int) -> None:
+        self.steps += steps
+        if self.steps > MOST_STEPS:
+            raise over_limit("functions or loops are called too often")
 
     def step(self, command: Command, *, names: bool = False) -> None:
         """One command; one that only names a function that follows is not carried out."""
@@ -202,9 +216,7 @@ class ScriptReader(Expansion):
         outer = self.arguments, self.local
         self.arguments, self.local = arguments, {}
         body = self.functions.bodies[name]
-        self.steps += 1 + len(body)
-        if self.steps > MOST_STEPS:
-            raise over_limit("functions are called too often")
+        self.spend(1 + len(body))
         self.inside(body)
         self.ended = False
         self.restore(self.local)
@@ -308,9 +320,9 @@ class ScriptReader(Expansion):
         elif head in self.builtins:
             self.builtins[head](words[1:])
         elif head in PRINTS and command.target is None:
-            self.piped = echoed(tokens)
+            self.piped, text = echoed(tokens), self.words_of(tokens)
             if self.printed is not None:
-                self.printed.append(self.words_of(tokens))
+                self.printed.append(text)
         elif head not in _DECLARES and not self.calls(words, assigned):
             if head not in PRINTS:
                 self.start(tokens)
@@ -392,11 +404,6 @@ class ScriptReader(Expansion):
         self.copy = None
         return text
 
-    def words_of(self, tokens: Sequence[Token]) -> str:
-        """What ``echo`` and ``printf`` print, without their options and formats."""
-        words = [f for token in tokens[1:] if isinstance(token, tuple) for f in self.fields(token)]
-        return " ".join(word for word in words if word not in _OF_PRINTS)
-
     def set(self, words: Sequence[Word]) -> None:
         """``set -- words`` gives the script, or the call, arguments of its own."""
         flags = list(map(plain, words[:2]))
@@ -427,13 +434,10 @@ class ScriptReader(Expansion):
             else:
                 self.keep(name, total)
 
-    def defaults(self, tokens: Sequence[Token]) -> None:
-        """``: ${NAME:=value}`` sets a variable that has no value."""
-        for part in (part for token in tokens if isinstance(token, tuple) for part in token):
-            match = _DEFAULT.fullmatch(part.text)
-            value = self.value(part.text, 0) if match and match[1] not in self.variables else None
-            if match and value is not None:
-                self.put({match[1]: value})
+    def defaults(self, words: Sequence[Word]) -> None:
+        """``: ${NAME:=value}`` does nothing but to put in its words."""
+        for word in words:
+            self.fields(word)
 
     def loop(self, tokens: list[Token]) -> None:
         """``for NAME in words``: one word is the variable's value; of several none is, nor of words
@@ -451,6 +455,7 @@ class ScriptReader(Expansion):
             self.put({names[0]: words[0]})
         else:
             self.looped[names[0]] = words
+            self.opened = names[0] if self.branches.runs else ""
 
     def condition_words(self, tokens: Sequence[Token]) -> list[str]:
         """Words of a condition; a variable that nobody sets is an empty one."""
@@ -496,7 +501,10 @@ class ScriptReader(Expansion):
         if assignment.is_array:
             value = [field for word in assignment.words for field in self.fields(word)]
         else:
-            value = joined(self.pieces_of(assignment.words[0]))
+            written = as_written(assignment.words[0])
+            counts = re.search(rf"\$\(\(.*\b{assignment.name}\b", written, re.DOTALL)
+            known = not (counts and (self.branches.in_loop or self.loops))
+            value = joined(self.pieces_of(assignment.words[0])) if known else written
             if _ONE_OUTPUT.fullmatch(value):  # which may be stated under the variable's name
                 value = f"${assignment.name}"
                 if assignment.name in self.fixed:
@@ -541,20 +549,6 @@ class ScriptReader(Expansion):
         inner = script_in(words)
         if inner and self.level < MOST_NESTED:
             self.within(inner, assigned, words[: words.index(inner)])
-
-    def words_and_variables(self, tokens: Sequence[Token]) -> tuple[list[str], dict[str, str]]:
-        """Words of a command, and variables that stand before its program's name."""
-        words, assigned = list[str](), dict[str, str]()
-        for token in tokens:
-            if not isinstance(token, Assignment):
-                words += self.fields(token)
-                continue
-            value = "".join(joined(self.pieces_of(word)) for word in token.words)
-            if words:  # behind the program's name it is an argument
-                words.append(f"{token.name}={value}")
-            else:
-                assigned[token.name] = value
-        return words, assigned
 
     def evaluate(self, text: str) -> None:
         """Commands of a text, in this shell."""

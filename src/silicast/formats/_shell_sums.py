@@ -1,9 +1,10 @@
-"""Sums of whole numbers, as ``$(( ))`` of a shell script holds them, and rows of them."""
+"""Sums of whole numbers, as ``$(( ))`` and ``(( ))`` of a shell script hold them, and rows."""
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
 
 PRINTS = frozenset(("echo", "printf"))
@@ -12,51 +13,75 @@ MOST_COUNTED = 4096
 _RANGE = re.compile(
     r"([^{}$`]{0,200})\{(?:(\d{1,9})\.\.(\d{1,9})|([^{}$`]{1,999}))\}([^{}$`]{0,200})"
 )
-_TESTS = {"==": "-eq", "!=": "-ne", "<": "-lt", "<=": "-le", ">": "-gt", ">=": "-ge"}
-_NUMBERS = re.compile(r"\s*(?:(\d+)|([-+*/%()]))")
+_TOKEN = re.compile(
+    r"\s*(\d[\w#]*|\$?[A-Za-z_]\w*(?:\[[^\[\]]*\])?|\$(?:\{[^{}]*\}|\([^()]*\)|[\d#?])"
+    r"|\*\*|<<|>>|[<>=!]=|&&|\|\||[-+*/%()<>!~&|^?:])"
+)
+_COUNTS: Mapping[str, Callable[[int, int], int]] = {
+    "|": operator.or_,
+    "^": operator.xor,
+    "&": operator.and_,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<<": operator.lshift,
+    ">>": operator.rshift,
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "**": operator.pow,
+}
+_BINDS = {
+    name: level
+    for level, names in enumerate(
+        ("||", "&&", "|", "^", "&", "== !=", "< <= > >=", "<< >>", "+ -", "* / %", "**"), 1
+    )
+    for name in names.split()
+}
+"""Operators of two sides -> how tightly they bind."""
+_SETTLES = {"||": True, "&&": False}
+_SIGNS: Mapping[str, Callable[[int], int]] = {
+    "-": operator.neg,
+    "+": operator.pos,
+    "~": operator.invert,
+    "!": operator.not_,
+}
+_POWERS = frozenset(("**", "<<", ">>"))
+_BITS = 64
+_LONGEST = 20
+"""Letters of a number."""
 
 
 def integer_of(text: str) -> int | None:
-    """The value of whole numbers with + - * / % and brackets; None of anything else.
+    """The value of a sum of whole numbers, as bash counts; None of anything else.
 
-    >>> integer_of("8 * (2 + 1)"), integer_of("8 / 0"), integer_of("x")
-    (24, None, None)
-    >>> integer_of("-7 / 2"), integer_of("-7 % 3"), integer_of("010")
-    (-3, -1, None)
+    A name stands for a number that is not known: what it decides is not known either.
+
+    >>> integer_of("8 * (2 + 1)"), integer_of("8 / 0"), integer_of("x"), integer_of("x || 1")
+    (24, None, None, 1)
+    >>> integer_of("-7 / 2"), integer_of("-7 % 3"), integer_of("010"), integer_of("2 ** 3 ** 2")
+    (-3, -1, 8, 512)
+    >>> integer_of("!0"), integer_of("6 > 4 ? 1 << 3 : x"), integer_of("10#08"), integer_of("08")
+    (1, 8, 8, None)
     """
-    tokens, position = [], 0
-    text = text.strip()
+    tokens: list[str] = []
+    position, text = 0, text.strip()
     if len(text) > 200:
         return None
     while position < len(text):
-        match = _NUMBERS.match(text, position)
+        match = _TOKEN.match(text, position)
         if match is None:
             return None
-        tokens.append(match[1] or match[2])
+        tokens.append(match[1])
         position = match.end()
     try:
-        value = _sum(tokens)
+        value = _choice(tokens)
     except (IndexError, ValueError, ZeroDivisionError, RecursionError):
         return None
-    return None if tokens or abs(value) > MAX_INTEGER else value
-
-
-def sum_as_test(text: str) -> list[str]:
-    """What ``(( ))`` asks, as the words of a test; "$" stands for a side that is not known.
-
-    >>> sum_as_test("8 / 2 >= 4 && 1"), sum_as_test("x > 1")
-    (['4', '-ge', '4', '&&', '1', '-ne', '0'], ['$', '-gt', '1'])
-    """
-    words: list[str] = []
-    for part in re.split(r"(&&|\|\|)", text):
-        if part in ("&&", "||"):
-            words.append(part)
-            continue
-        left, name, right = (*re.split(r"([<>=!]=|[<>])", part, maxsplit=1), "!=", "0")[:3]
-        sides = [integer_of(side) for side in (left, right)]
-        known = ["$" if side is None else str(side) for side in sides]
-        words += [known[0], _TESTS[name], known[1]]
-    return words
+    return None if tokens else value
 
 
 def printed_text(program: str, text: str) -> str | None:
@@ -67,7 +92,7 @@ def printed_text(program: str, text: str) -> str | None:
     """
     words = text.split()
     if program in PRINTS:
-        return text
+        return None if program == "printf" and "%" in text else text
     if program == "seq":
         return counted(words)
     if program == "basename" and 1 <= len(words) <= 2:
@@ -107,37 +132,60 @@ def braced(text: str) -> list[str]:
     return [f"{match[1]}{item}{match[5]}" for item in inner]
 
 
-def _sum(tokens: list[str]) -> int:
-    value = _product(tokens)
-    while tokens and tokens[0] in "+-":
-        sign = 1 if tokens.pop(0) == "+" else -1
-        value += sign * _product(tokens)
+def _choice(tokens: list[str]) -> int | None:
+    value = _binary(tokens, 1)
+    if tokens[:1] != ["?"]:
+        return value
+    tokens.pop(0)
+    chosen = _choice(tokens)
+    if tokens.pop(0) != ":":
+        raise ValueError
+    other = _choice(tokens)
+    return None if value is None else chosen if value else other
+
+
+def _binary(tokens: list[str], least: int) -> int | None:
+    """What operators join that bind at least so tightly."""
+    value = _operand(tokens)
+    while tokens and (binds := _BINDS.get(tokens[0], 0)) >= least:
+        name = tokens.pop(0)
+        value = _joined(name, value, _binary(tokens, binds + (name != "**")))
     return value
 
 
-def _product(tokens: list[str]) -> int:
-    value = _factor(tokens)
-    while tokens and tokens[0] in "*/%":
-        operator, factor = tokens.pop(0), _factor(tokens)
-        if operator == "*":
-            value *= factor
-        else:
-            quotient = abs(value) // abs(factor) * (1 if (value < 0) == (factor < 0) else -1)
-            value = quotient if operator == "/" else value - quotient * factor
-        if abs(value) > MAX_INTEGER:
-            raise ValueError
+def _joined(name: str, left: int | None, right: int | None) -> int | None:
+    if name in _SETTLES:
+        settles = _SETTLES[name]
+        truths = [None if side is None else side != 0 for side in (left, right)]
+        return int(settles) if settles in truths else None if None in truths else int(not settles)
+    if left is None or right is None:
+        return None
+    if name in ("/", "%"):
+        quotient = abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
+        return quotient if name == "/" else left - quotient * right
+    if name in _POWERS and not 0 <= right < _BITS:
+        raise ValueError
+    value = int(_COUNTS[name](left, right))
+    if abs(value) > MAX_INTEGER:
+        raise ValueError
     return value
 
 
-def _factor(tokens: list[str]) -> int:
+def _operand(tokens: list[str]) -> int | None:
     first = tokens.pop(0)
-    if first == "-":
-        return -_factor(tokens)
+    if first in _SIGNS:
+        value = _operand(tokens)
+        return None if value is None else int(_SIGNS[first](value))
     if first == "(":
-        value = _sum(tokens)
+        value = _choice(tokens)
         if tokens.pop(0) != ")":
             raise ValueError
         return value
-    if len(first) >= 20 or (first[0] == "0" and first != "0"):
-        raise ValueError  # with a zero before it a number is octal
-    return int(first)
+    if first[0] == "$" or first[0].isalpha() or first[0] == "_":
+        return None
+    if not first[0].isdigit() or len(first) >= _LONGEST:
+        raise ValueError
+    base, mark, digits = first.partition("#")
+    if mark:
+        return int(digits, int(base))
+    return int(first, 0 if first[:2] in ("0x", "0X") else 8 if first[0] == "0" else 10)

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import final
 
 from silicast.formats._shell_lexer import SUM, Token
-from silicast.formats._shell_sums import sum_as_test
+from silicast.formats._shell_sums import integer_of
 
 CONDITIONS = frozenset(("[", "[[", "test", "while", "until", "case", "for"))
 """Heads of commands that are no work of a script."""
@@ -74,7 +74,7 @@ class Branches:
         self._unsure = unsure
         self._frames: list[_Frame] = []
         self._last: Truth = True
-        self._skips = False
+        self._skips = self._guessed = False
 
     @property
     def runs(self) -> bool:
@@ -93,7 +93,7 @@ class Branches:
     @property
     def is_unsure(self) -> bool:
         doubted = bool(self._frames) and (self._frames[-1].unsure or self._frames[-1].doubted)
-        return self._unsure or doubted
+        return self._unsure or doubted or self._guessed
 
     @property
     def in_loop(self) -> bool:
@@ -135,7 +135,7 @@ class Branches:
             plain: a token's bare word, "" = it has none.
         """
         remaining = list(tokens)
-        self._skips = False
+        self._skips = self._guessed = False
         if self._frames and self._frames[-1].kind == "case" and plain(remaining[0]) != "esac":
             remaining = self._of_case(joined, remaining)
         while remaining:
@@ -195,6 +195,9 @@ class Branches:
         if negated and value is not None:
             value = not value
         before = self._frames[-1].value if asks else self._last
+        self._guessed = before is None and not asks and joined.endswith(("&&", "||"))
+        if self._guessed and joined.endswith("&&"):
+            before = True  # as the first branch of an ``if``
         if joined.endswith("&&"):
             self._skips = before is False
             value = False if False in (before, value) else None if None in (before, value) else True
@@ -211,7 +214,8 @@ class Branches:
         words = self._words(tokens)
         head, words = words[0], words[1:]
         if head == SUM:
-            return truth_of(sum_as_test(" ".join(words)))
+            value = integer_of(" ".join(words))
+            return None if value is None else value != 0
         if head in ("[", "[["):
             words = words[:-1] if words and words[-1] in ("]", "]]") else words
         return truth_of(words)

@@ -86,6 +86,14 @@ def test_a_core_that_is_damaged_is_refused(core: SimpleNamespace, sources: Path)
     assert "cannot be loaded" in refusal(core, sources)
 
 
+def test_a_core_that_is_not_whole_is_refused(core: SimpleNamespace, sources: Path) -> None:
+    core.SIZES = (20,)
+    assert f"damaged ({MODULE} has 19 bytes of 20)" in refusal(core, sources)
+    Path(CoreFinder(core, "auto", VERSION, str(sources))._file(MODULE)).unlink()
+    assert f"damaged ({MODULE} is missing)" in refusal(core, sources)
+    assert "states no VERSION" in refusal(SimpleNamespace(__file__="x"), sources)
+
+
 def test_other_modules_are_not_looked_for(core: SimpleNamespace, sources: Path) -> None:
     assert CoreFinder(core, "require", VERSION, str(sources)).find_spec("json") is None
 

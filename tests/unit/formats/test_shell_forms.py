@@ -89,6 +89,28 @@ x ${M[a]} ${M[b]:-no} ${#M[@]}""",
     ),
     ('IFS=:\nread -ra P <<< "x:y z"\nunset IFS\nx "${P[1]}" ${P[1]}', [["y z", "y", "z"]]),
     ('IFS=\nA="a b"\nx $A', [["a b"]]),
+    ("IFS=$'\\n'\nA=$'a b\\nc\\'d'\nx $A", [["a b", "c'd"]]),
+    ("x ${A:=5} $A ${B=}$B\necho ${C:=2}\nx $C", [["5", "5"], ["2"]]),
+    ('A=""\n: ${A:=1} "${B:=2}"\nx $A $B ${A=3}', [["1", "2", "1"]]),
+    ("x $((010)) $((0x10)) $((2#101)) $((2**3**2)) $((-2**2))", [["8", "16", "5", "512", "4"]]),
+    ("N=3\nx $((N>2?8:4)) $((N<<2)) $((!N)) $((N&1)) $(( (N>1)+1 ))", [["8", "12", "0", "1", "2"]]),
+    ("N=3\nif ((!N)); then A=1; elif (( !(N > 4) && N % 2 )); then A=2; fi\nx $A", [["2"]]),
+    ("N=0\n((!N)) && A=1 || A=2\n((N)) && B=1 || B=2\nx $A $B", [["1", "2"]]),
+    ("A=()\nfor i in a b; do A+=(--$i); done\nx ${A[@]} $i", [["--a", "--b", "b"]]),
+    (
+        'A=""\nfor ((i=0; i<3; i++)); do A="$A $i"; N=$((N+i)); ((M+=2)); done\nx $A',
+        [["0", "1", "2"]],
+    ),
+    (
+        "N=0\nfor i in 1 2 3; do\n  if ((i == 2)); then ((N+=10)); else N=$((N+1)); fi\ndone\nx $N",
+        [["12"]],
+    ),
+    (
+        "declare -A M=([tp]=2 [n]=8)\nfor k in ${!M[@]}; do A+=(-$k ${M[$k]}); done\nx ${A[@]}",
+        [["-n", "8", "-tp", "2"]],
+    ),
+    ("declare -A M=([tp]=2 [layers]=8 [z]=1)\nx ${M[@]}", [["1", "2", "8"]]),
+    ("A[5]=x\nA[2]=y\nx ${!A[@]} ${A[@]}", [["2", "5", "y", "x"]]),
 ]
 """A script, and the arguments of each ``x`` as bash 5.2.15 gives them (``shopt -s extglob``)."""
 LEFT = [
@@ -109,8 +131,9 @@ LEFT = [
     "read -n 1 A <<< 12\nx $A",  # bash: 1
     "read -d , A <<< 1,2\nx $A",  # bash: 1
     "read A <<< '1\\2'\nx $A",  # bash: 12
-    "x $((010))",  # bash: 8
-    "x $((0x10))",  # bash: 16
+    "N=0\nwhile ((N < 3)); do N=$((N+1)); done\nx $N",  # bash: 3
+    "A=$(printf '%02d' 7)\nx $A",  # bash: 07
+    "x $((08))",  # bash fails
 ]
 
 

@@ -62,7 +62,7 @@ def test_variables_of_branches_are_named() -> None:
             "Qwen3-8B Qwen Qwen_Qwen3-8B qwen/qwen3-8b 13 Qwen 8B",
         ),
         ("A=a.b.json\nx ${A%.*} ${A#*.} ${A/a/c} ${A^^}", "a.b b.json c.b.json A.B.JSON"),
-        ("declare -A T=([a]=1 [b]=2)\nx ${#T[@]} ${T[b]} ${T[c]:-7} ${!T[@]}", "2 2 7 a b"),
+        ("declare -A T=([a]=1 [b]=2)\nx ${#T[@]} ${T[b]} ${T[c]:-7} ${!T[@]}", "2 2 7 b a"),
         ("declare -A T\nT[x,1]=3\nT['y']=4\nk=x\nx ${T[$k,1]} ${T[y]}", "3 4"),
         ("A=(3 4 5)\nA[3]=9\nx ${A[0]} ${A[-1]} ${A[@]:1:2} ${#A[@]}", "3 9 4 5 4"),
         ("A=(2 4)\nI=1\nx $((A[I]*2)) ${A[$I]} ${A[I-1]}", "8 4 2"),
@@ -169,7 +169,7 @@ def test_any_text_is_read(text: str) -> None:
 def test_sums_follow_the_usual_order(a: int, b: int, c: int) -> None:
     assert integer_of(f"{a} + {b} * {c}") == a + b * c
     assert integer_of(f"({a} + {b}) * {c} / {b} % 7") == (a + b) * c // b % 7
-    assert integer_of(f"{a} ** {b}") is None
+    assert integer_of(f"{a} ** 2 > {b} && !0") == (a**2 > b)
 
 
 ARGUMENTS = ["torchrun", "t.py", "--tp", "2", "--bf16", "--lr", "1"]

@@ -53,7 +53,7 @@ def arguments_of(
     values: dict[str, Any] = {"model-path": positional} if positional else {}
     abbreviated: dict[str, str] = {}
     for name, value in named:
-        flag = _flag(launcher, name)
+        flag = flag_named(launcher, name)
         head = name.partition(".")[0].replace("_", "-")
         whole = _turns_off(head, flag) or head in (*reads.aliases, *known_flags(launcher))
         if not whole and flag != name.replace("_", "-"):
@@ -103,7 +103,7 @@ def _named(launcher: Launcher, words: Sequence[str]) -> tuple[list[tuple[str, st
 
 def _stated(launcher: Launcher, name: str, value: Any) -> dict[str, Any]:
     """A flag with its value; fields of a table by names with dots."""
-    flag = _flag(launcher, name)
+    flag = flag_named(launcher, name)
     if _turns_off(name.replace("_", "-"), flag) and isinstance(value, bool):
         return {flag: not value}
     head, dot, tail = flag.partition(".")
@@ -127,7 +127,7 @@ def _continues(words: Sequence[str], at: int) -> bool:
     return at > 1 and not words[at - 1].startswith("-") and any(w[:2] == "--" for w in words[:at])
 
 
-def _flag(launcher: Launcher, name: str) -> str:
+def flag_named(launcher: Launcher, name: str) -> str:
     """The flag that a name stands for: itself, an alias, its positive form, or one that it begins.
 
     Its own name is returned where no flag is meant.

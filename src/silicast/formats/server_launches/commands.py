@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import final
 
+from silicast.formats.server_launches.arguments import flag_named, known_flags
 from silicast.formats.server_launches.launcher import Launcher, launchers
 from silicast.formats.shell_branches import doubts_of
 from silicast.formats.shell_options import host_count
@@ -79,6 +80,27 @@ def command_in(words: Sequence[str]) -> ServerCommand | None:
             if is_image(launcher, word) and starts_server(launcher):
                 return _command_of(launcher, words[: at + 1], words[at + 1 :])
     return None
+
+
+def options_alone(table: object, name: str) -> list[ServerCommand]:
+    """The server whose options a file lists that its command names (``--config``): that of the
+    engine which has all of them, where one of them is its model; none otherwise.
+
+    >>> table = {"model": "org/model", "tensor-parallel-size": 2, "max_num_seqs": 8}
+    >>> [(x.launcher.engine, x.arguments) for x in options_alone(table, "x.yaml")]
+    [('vllm', ('--config', 'x.yaml'))]
+    >>> options_alone({"model": "org/model", "lr": 0.1, "tp": 2}, "x.yaml")
+    []
+    """
+    if not isinstance(table, Mapping) or len(table) < 2:
+        return []
+    names = {str(key).replace("_", "-") for key, value in table.items() if isinstance(value, str)}
+    for launcher in launchers():
+        model = {word[2:] for word in launcher.command if word.startswith("--model")} or {"model"}
+        flags = {flag_named(launcher, str(key)).partition(".")[0] for key in table}
+        if launcher.reads.config and model & names and flags <= known_flags(launcher):
+            return [ServerCommand(launcher, (f"--{launcher.reads.config[0]}", name))]
+    return []
 
 
 def commands_of_script(text: str, variables: Mapping[str, str]) -> list[ServerCommand]:

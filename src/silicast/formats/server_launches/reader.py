@@ -12,7 +12,11 @@ from types import MappingProxyType
 from typing import Any
 
 from silicast.core.errors import SilicastError
-from silicast.formats.server_launches.commands import ServerCommand, commands_of_script
+from silicast.formats.server_launches.commands import (
+    ServerCommand,
+    commands_of_script,
+    options_alone,
+)
 from silicast.formats.server_launches.containers import commands_in, documents_of, split
 from silicast.formats.server_launches.host_caches import CONNECTOR
 from silicast.formats.server_launches.meaning import refuse_role, server_of
@@ -46,19 +50,40 @@ def is_server_launch(*paths: Path) -> bool:
     Raises:
         SilicastError: kind "unsupported": a library that reads it is missing, or it is a template.
     """
-    return bool(paths) and all(map(_starts_server, paths))
+    started = {path: _started_by(path) for path in paths}
+    return any(started.values()) and all(
+        commands or _is_named(path, started) for path, commands in started.items()
+    )
 
 
-def _starts_server(path: Path) -> bool:
+def _started_by(path: Path) -> list[ServerCommand]:
     source = Source(path, MAX_BYTES, "a launch file of a server")
     try:
-        if source.is_database or source.is_parquet or not _MARKS.search(source.content()):
-            return False
-        return bool(_commands(source, _NONE))
+        if source.is_database or source.is_parquet:
+            return []
+        if not _MARKS.search(source.content()) and not _is_yaml(path):
+            return []
+        return _commands(source, _NONE)
     except SilicastError as error:
         if error.kind == "unsupported":
             raise
-        return False
+        return []
+
+
+def _is_yaml(path: Path) -> bool:
+    return path.suffix.casefold() in _YAML
+
+
+def _is_named(path: Path, started: Mapping[Path, Sequence[ServerCommand]]) -> bool:
+    """Whether the command of another file names this one, as a file of its options."""
+    words = (
+        word.rpartition("=")[2].rpartition("/")[2]
+        for other, commands in started.items()
+        for command in commands
+        for word in command.arguments
+        if other != path
+    )
+    return path.name in words
 
 
 def read_server_launch(
@@ -67,8 +92,9 @@ def read_server_launch(
     """The scenario that files which start servers describe, without its traffic.
 
     Args:
-        paths: shell scripts, units of systemd, files of docker compose, or objects of Kubernetes;
-            several are of servers that serve together.
+        paths: shell scripts, units of systemd, files of docker compose, objects of Kubernetes, or
+            a file of options (``--config``); several are of servers that serve together, beside
+            the files of options that they name.
         lookup: of models by their names.
         run: which one of several servers that are not alike; "" = there is one, or they are pools.
         variables: of the shell that starts a script, such as {"TP": "2"}.
@@ -83,8 +109,13 @@ def read_server_launch(
             it starts several servers and none is chosen.
     """
     started: list[tuple[ServerCommand, Path]] = []
-    for path in paths:
-        commands = _commands(Source(path, MAX_BYTES, "a launch file of a server"), variables)
+    by_path = {
+        path: _commands(Source(path, MAX_BYTES, "a launch file of a server"), variables)
+        for path in paths
+    }
+    for path, commands in by_path.items():
+        if len(paths) > 1 and _is_named(path, by_path):
+            continue
         if not commands:
             raise SilicastError(
                 "starts no server that is known",
@@ -159,9 +190,12 @@ class _Server:
 
 def _commands(source: Source, variables: Mapping[str, str]) -> list[ServerCommand]:
     text = source.text()
-    if source.path.suffix.casefold() in _YAML:
+    if _is_yaml(source.path):
         all_variables = {**_beside(source.path), **variables}
-        return commands_in(documents_of(text, str(source.path), all_variables), all_variables)
+        documents = documents_of(text, str(source.path), all_variables)
+        return commands_in(documents, all_variables) or [
+            command for table in documents for command in options_alone(table, source.path.name)
+        ]
     is_unit = "[Service]" in text
     if source.is_json and not is_unit:
         return commands_in([source.table], variables)

@@ -52,6 +52,7 @@ _COMMAND = re.compile(r"CLI Command:\s*(.*)")
 _FLAG = re.compile(r"--(?P<name>[a-z][\w-]*)[ =](?P<value>'[^']*'|\"[^\"]*\"|[^\s'\"-]\S*)")
 _NAMESPACE = re.compile(r"\bNamespace\((.*)")
 _PIECE = re.compile(r"""'[^']*'|"[^"]*"|[()\[\]{},'"]|[^()\[\]{},'"]+""")
+_THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d*)?")
 _ARGUMENT = re.compile(
     r"\s*(?P<name>[a-z]\w{0,63})=(?:(?P<quote>['\"])(?P<text>.*)(?P=quote)|(?P<bare>[\w.+-]+))"
 )
@@ -284,15 +285,18 @@ def _listed(paths: Paths) -> list[str]:
 
 
 def number(value: Any) -> float | None:
-    """A number, possibly written with commas between thousands; None = no number.
+    """A number, possibly written with commas between thousands; None = no number. A comma that
+    stands elsewhere, as where it is the decimal point, makes none.
 
-    >>> number("1,050.5"), number(True), number("none")
-    (1050.5, None, None)
+    >>> number("1,050.5"), number(True), number("none"), number("12,5")
+    (1050.5, None, None, None)
     """
     if isinstance(value, bool) or value is None:
         return None
+    if isinstance(value, str) and _THOUSANDS.fullmatch(value.strip()):
+        value = value.replace(",", "")
     try:
-        result = float(value.replace(",", "") if isinstance(value, str) else value)
+        result = float(value)
     except (TypeError, ValueError):
         return None
     return None if math.isnan(result) else result

@@ -16,6 +16,7 @@ from typing import final
 
 from silicast.core.decode import Strict
 from silicast.formats.source import CUT_OFF, Source
+from silicast.measurement.importers.field_map import number
 from silicast.measurement.importers.importer import (
     FileReading,
     Importer,
@@ -116,11 +117,11 @@ def _table(source: Source, tables: list[ProfilerTable]) -> tuple[ProfilerTable, 
     lines = list(enumerate(source.first_lines[:SEARCHED]))
     for table in tables:
         columns = {*table.header, table.name, table.time, table.unit, table.metric} - {""}
-        for number, line in lines:
+        for number_of_line, line in lines:
             if line.count(",") + 1 >= len(columns):
                 cells = _cells(line)
                 if all(_column(cells, name) for name in columns):
-                    return table, number
+                    return table, number_of_line
     return None
 
 
@@ -196,12 +197,10 @@ def _rows(source: Source, start: int) -> Iterator[tuple[int, dict[str, str]]]:
 
 def _number(cells: dict[str, str], column: str, source: Source, line: int) -> float:
     """A cell as a number; commas between thousands are taken out."""
-    text = cells.get(column, "").replace(",", "").strip()
-    try:
-        return float(text)
-    except ValueError:
-        result = f"{column} is {text[:40]!r}, expected a number"
-        raise source.error(result, f"line {line}") from None
+    text = cells.get(column, "").strip()
+    if (value := number(text)) is None:
+        raise source.error(f"{column} is {text[:40]!r}, expected a number", f"line {line}")
+    return value
 
 
 def _unit(name: str, source: Source, field: str) -> float:

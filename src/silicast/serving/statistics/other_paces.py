@@ -6,12 +6,12 @@ requests run at the predicted pace and at the other one, and every statistic of 
 moved by the ratio of the two. They are :data:`FIRST` requests, or twice as many again and again, up
 to half of all, until they wait and decode as long as all do: a run begins with an empty server, and
 the more requests it serves at once, the longer it takes to fill. Where a pace moves the longest
-waits by more than :data:`MOVED`, bursts make them, which few requests do not meet: a
+waits by more than :data:`WAITS_CHANGE`, bursts make them, which few requests do not meet: a
 :data:`QUARTER` of all runs then. All run again where no number of first requests is served as all
 are, or the queue of the whole run only grows; and at one pace where
 
 * the queue of the first ones only grows, or their longest waits move by more than
-  :data:`MOST_MOVED`;
+  :data:`MOST_WAITS_CHANGE`;
 * later ones are slowed by more than earlier ones;
 * something happens only in some of the runs, such as preemptions.
 
@@ -37,14 +37,14 @@ FIRST = 400
 """The fewest requests that tell what a pace does to all."""
 QUARTER = 4
 """One over the share of all requests that tells what bursts do."""
-WAITS, MOVED, MOST_MOVED = "ttft_p99_ms", 0.6, 1.2
+WAITS, WAITS_CHANGE, MOST_WAITS_CHANGE = "ttft_p99_ms", 0.6, 1.2
 """The longest waits, and by how much they may move, in logs."""
 DRIFT = 0.02
 """How far, in logs, thirds of the first requests may be apart in how much they are slowed."""
 OFF = {"tpot_mean_ms": 0.05, "ttft_mean_ms": 0.1}
 """How far, in logs, statistics of the first requests may be from those of all."""
 PARTS = 3
-MOVES_WITH = {"kv_utilisation_max": "kv_utilisation"}
+CHANGES_WITH = {"kv_utilisation_max": "kv_utilisation"}
 """Largest values of a run -> what they move with."""
 DEEPEST_QUEUE = "queue_depth_max"
 
@@ -104,10 +104,10 @@ class _Beginnings:
         """Statistics of all requests at a pace; None = the first ones do not tell."""
         if not self._tells:
             return None
-        end, waits = self._moved(pace, self._fewest)
-        if end is not None and waits > MOVED and self._fewest < self._quarter:
-            end, waits = self._moved(pace, self._quarter)
-        return end if waits <= MOST_MOVED else None
+        end, waits = self._at_other_pace(pace, self._fewest)
+        if end is not None and waits > WAITS_CHANGE and self._fewest < self._quarter:
+            end, waits = self._at_other_pace(pace, self._quarter)
+        return end if waits <= MOST_WAITS_CHANGE else None
 
     def _unchanged(self, count: int) -> tuple[Records, Metrics] | None:
         """So many of the first requests at the predicted pace; None = they are served otherwise
@@ -119,7 +119,7 @@ class _Beginnings:
             self._known[count] = (first, unchanged) if _alike(unchanged, self._base) else None
         return self._known[count]
 
-    def _moved(self, pace: Pace, count: int) -> tuple[Metrics | None, float]:
+    def _at_other_pace(self, pace: Pace, count: int) -> tuple[Metrics | None, float]:
         """The whole run as so many first requests move, None = they do not tell; and by how much
         the longest waits move, in logs.
         """
@@ -135,25 +135,25 @@ class _Beginnings:
             return None, 0.0
         waits_ms = unchanged.get(WAITS)
         waits = abs(math.log(changed[WAITS] / waits_ms)) if waits_ms else 0.0
-        return moved(self._base, unchanged, changed), waits
+        return with_ratios(self._base, unchanged, changed), waits
 
 
-def moved(base: Metrics, unchanged: Metrics, changed: Metrics) -> dict[str, float]:
-    """Statistics times how those of the first requests change, those of :data:`MOVES_WITH` as
+def with_ratios(base: Metrics, unchanged: Metrics, changed: Metrics) -> dict[str, float]:
+    """Statistics times how those of the first requests change, those of :data:`CHANGES_WITH` as
     others; shares of what devices could do stay within 1.
 
-    >>> moved({"tpot_mean_ms": 12.0, "preemptions": 0.0, "mfu": 0.6},
-    ...       {"tpot_mean_ms": 10.0, "preemptions": 0.0, "mfu": 0.4},
-    ...       {"tpot_mean_ms": 11.0, "preemptions": 0.0, "mfu": 0.8})
+    >>> with_ratios({"tpot_mean_ms": 12.0, "preemptions": 0.0, "mfu": 0.6},
+    ...             {"tpot_mean_ms": 10.0, "preemptions": 0.0, "mfu": 0.4},
+    ...             {"tpot_mean_ms": 11.0, "preemptions": 0.0, "mfu": 0.8})
     {'tpot_mean_ms': 13.2, 'preemptions': 0.0, 'mfu': 1.0}
     """
     table = {}
     for name, value in base.items():
-        leader = MOVES_WITH.get(name, name)
-        there = value * changed[leader] / unchanged[leader] if unchanged.get(leader) else value
+        leader = CHANGES_WITH.get(name, name)
+        scaled = value * changed[leader] / unchanged[leader] if unchanged.get(leader) else value
         if name == DEEPEST_QUEUE:
-            there = float(math.floor(there))
-        table[name] = min(there, 1.0) if METRICS[name].kind in ("use", "share") else there
+            scaled = float(math.floor(scaled))
+        table[name] = min(scaled, 1.0) if METRICS[name].kind in ("use", "share") else scaled
     return table
 
 

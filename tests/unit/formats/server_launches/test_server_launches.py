@@ -255,6 +255,10 @@ def test_a_file_of_options_is_below_the_command(tmp_path: Path) -> None:
         "no-enable-prefix-caching: true\n"
         'compilation-config: \'{"cudagraph_mode": "PIECEWISE"}\'\n'
     )
+    config = tmp_path / "config.yaml"
+    assert is_server_launch(config)
+    alone, _ = launched_servers(config)
+    assert alone["engine"]["options"]["max_num_seqs"] == 8
     scenario, _ = read(tmp_path, "vllm serve --config config.yaml --max-num-seqs 512")
     assert scenario["model"] == "openai/gpt-oss-120b"
     assert scenario["parallel"] == {"tp": 2}
@@ -263,6 +267,11 @@ def test_a_file_of_options_is_below_the_command(tmp_path: Path) -> None:
         "enable_prefix_caching": False,
         "max_num_seqs": 512,
     }
+    script = next(path for path in tmp_path.iterdir() if path != config)
+    assert is_server_launch(script, config)
+    assert launched_servers(script, config)[0] == scenario
+    config.write_text("model: Qwen/Qwen3-8B\nmax-num-seqs: 8\nlearning_rate: 0.1\n")
+    assert not is_server_launch(config)
 
 
 def test_one_of_several_servers_is_chosen(tmp_path: Path) -> None:

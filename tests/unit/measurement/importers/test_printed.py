@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from silicast.measurement.importers.field_map import arguments_in
-from silicast.measurement.records.records import RunRow
+from silicast.measurement.records.records import RunRow, UnreadRow
 from tests.unit.measurement.importers import samples as s
 from tests.unit.measurement.importers.test_runs import MODEL, VLLM, read, run
 
@@ -219,3 +219,22 @@ def test_long_lines_of_arguments_are_read_in_one_pass() -> None:
     start = time.process_time()
     assert arguments_in("Namespace(" + "a='x " * 20_000) == {}
     assert time.process_time() - start < 5.0
+
+
+def test_commas_that_are_no_thousands_are_no_number(tmp_path: Path) -> None:
+    """Numbers of a system that writes decimals with a comma are refused, not taken as 100 times."""
+    text = "\n".join(
+        f"{label:<41}{value}"
+        for label, value in (
+            ("============ Serving Benchmark Result ============", ""),
+            ("Successful requests:", "100"),
+            ("Total input tokens:", "51200"),
+            ("Total generated tokens:", "12800"),
+            ("Request throughput (req/s):", "6,17"),
+            ("Output token throughput (tok/s):", "790,20"),
+            ("Mean TTFT (ms):", "46,21"),
+        )
+    )
+    reading = read(s.written(tmp_path, "x", text), "vllm-bench", "h100", **VLLM, **MODEL)
+    (row,) = [row for row in reading.records if isinstance(row, UnreadRow)]
+    assert row.reason == "holds no metric"

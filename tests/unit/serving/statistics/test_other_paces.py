@@ -16,7 +16,7 @@ from silicast.composition.prices.stepper import Pace
 from silicast.serving.simulation.event_loop import Simulation
 from silicast.serving.simulation.scheduler import Limits
 from silicast.serving.statistics.metrics import rates, statistics_ms
-from silicast.serving.statistics.other_paces import FIRST, at_paces, drift, moved
+from silicast.serving.statistics.other_paces import FIRST, at_paces, drift, with_ratios
 from silicast.serving.statistics.records import Records
 from silicast.serving.statistics.uncertainty import paced
 from silicast.serving.traffic.requests import Requests
@@ -150,7 +150,7 @@ def test_largest_values_do_not_move_as_those_of_few_requests() -> None:
     base = {"kv_utilisation": 0.3, "kv_utilisation_max": 0.5, "queue_depth_max": 4.0}
     known = {"kv_utilisation": 0.2, "kv_utilisation_max": 0.4, "queue_depth_max": 3.0}
     changed = {"kv_utilisation": 0.24, "kv_utilisation_max": 0.4, "queue_depth_max": 2.0}
-    end = moved(base, known, changed)
+    end = with_ratios(base, known, changed)
     assert end["kv_utilisation_max"] == pytest.approx(0.6)
     assert end["queue_depth_max"] == 2.0  # a whole number
 
@@ -173,4 +173,4 @@ def test_shares_stay_shares() -> None:
     known = {**base, "kv_utilisation": 0.5, "e2e_mean_ms": 40.0}
     changed = {**base, "kv_utilisation": 0.8, "e2e_mean_ms": 44.0}
     expected = {"kv_utilisation": 1.0, "e2e_mean_ms": pytest.approx(55.0), "swaps": 0.0}
-    assert moved(base, known, changed) == expected
+    assert with_ratios(base, known, changed) == expected
