@@ -121,7 +121,8 @@ class CallValues:
             device = self._device(index)
             return values_of(self.timer.slowed(boosted, device) if index else boosted, device)
 
-        return self._fills.array(evaluated, repr(self.group), self.members, index, key).T
+        question = repr(self.group), self.members, index, key
+        return self._fills.array(evaluated, len(prefills), *question).T
 
     def near(self, result: F64, exact: F64, rest_s: float | F64, tolerance: float) -> Flags:
         """Whether the members' times are the same within a tolerance of a step whose other nodes

@@ -106,7 +106,7 @@ class StepTables:
         block = self._blocks.get(key)
         if block is None:
             block = self._fills.array(
-                lambda: self._filled(symbol, values, prefill, index), *key, values.stop
+                lambda: self._filled(symbol, values, prefill, index), len(values), *key, values.stop
             )
             if self._numbers + block.size > NUMBERS:
                 self._blocks.clear()
