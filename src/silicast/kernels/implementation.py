@@ -304,6 +304,20 @@ class Implementation(ABC):
         )
         return whole
 
+    def clocked(self, variant: Variant, device: Device) -> Any:  # noqa: ARG002
+        """All that :meth:`analyse` takes of a device which differs by its clock, as a record of
+        numbers and columns; None = the analysis asks the device itself.
+        """
+        return None
+
+    def analyse_clocked(self, batch: OpBatch, device: Device, record: Any) -> Analysis:
+        """:meth:`analyse` at the clock of a record of :meth:`clocked`, without labels.
+
+        Args:
+            device: at any clock.
+        """
+        raise NotImplementedError
+
     def analyse_at(self, batch: OpBatch, devices: RowDevices) -> Analysis:
         """:meth:`analyse` of rows with a clock each: one clock after the other, where a family
         knows no better.
