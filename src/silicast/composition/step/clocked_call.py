@@ -159,10 +159,14 @@ class ClockedCall:
         joules = numbers.core_j, numbers.memory_j, numbers.dynamic_j
         if self._group.family in EXCHANGES:
             joules = (0.0, 0.0, 0.0)
-        rows = np.empty((len(table), (int(ops.max()) + 1) * count))
-        for row, value in zip(rows, (numbers.time_s, numbers.bound_s, *joules), strict=True):
+        values = numbers.time_s, numbers.bound_s, *joules
+        if not isinstance(values[0], np.ndarray):  # of one op in one state
+            table[:, members, 0] = np.array(values)[:, None]
+            return
+        rows = np.empty((len(values), len(values[0])))
+        for row, value in zip(rows, values, strict=True):
             row[:] = value
-        table[:, members] = rows.reshape(len(table), -1, count)[:, ops]
+        table[:, members] = rows.reshape(len(values), -1, count)[:, ops]
 
     @cached_property
     def _call(self) -> OpStateGrid:
