@@ -122,12 +122,12 @@ class Streamed(Implementation):
         return self._streamed_with(batch, rates)
 
     def clocked(self, variant: Variant, device: Device) -> StreamingRates | None:
-        """See :meth:`Implementation.clocked`."""
+        """Rates as kernels of this family reach them; None = more than these count."""
         return self.rates(variant, device)
 
     @final
     def analyse_clocked(self, batch: OpBatch, device: Device, record: StreamingRates) -> Analysis:  # noqa: ARG002
-        """See :meth:`Implementation.analyse_clocked`."""
+        """As :meth:`streamed`, by rates that are known."""
         return self._streamed_with(batch, record)
 
     def _streamed_with(self, batch: OpBatch, rates: StreamingRates) -> Analysis:

@@ -11,6 +11,8 @@ import pytest
 
 from silicast.composition.engines.engine import find_engine
 from silicast.composition.passes.deployment import Deployment
+from silicast.composition.prices.call_values import values_by_tapes, values_of
+from silicast.composition.prices.step_tables import one_state
 from silicast.composition.step.clocked_call import CallNumbers, ClockedCall, numbers_of
 from silicast.composition.step.step import step_model
 from silicast.composition.step.timer import Timer
@@ -57,7 +59,7 @@ def timer_of(model: str, device: str, engine: str) -> Timer:
     return step_model(deployment).timer
 
 
-@pytest.mark.parametrize(("model", "device", "engine"), SETTINGS)
+@pytest.mark.parametrize(("model", "device", "engine"), SETTINGS if FULL else SETTINGS[:3])
 def test_numbers_at_all_clocks_have_the_same_bits(model: str, device: str, engine: str) -> None:
     draw, timer = random.Random(f"{model} {device}"), timer_of(model, device, engine)
     boost = timer.machine.boosted_device
@@ -91,3 +93,28 @@ def test_numbers_at_all_clocks_have_the_same_bits(model: str, device: str, engin
                     )
                     assert one == other, (group, position, name)
     assert np.mean(answered) > 0.5
+
+
+@pytest.mark.parametrize("prefill", [(), ((1500, 1500),), ((300, 2000),)])
+def test_attention_over_one_sequence_has_the_same_bits(prefill: tuple[Any, ...]) -> None:
+    timer = timer_of("Llama-3.1-8B", "H100", "vllm")
+    boost, answered = timer.machine.boosted_device, 0
+    cached = np.array([] if prefill else [7000], dtype=np.int64)
+    states = one_state(prefill, cached, -1)
+    symbols = timer.symbols(states)
+
+    def clocks(position: int) -> Device:
+        return slower(boost, top_hz(boost), position)
+
+    for group, members in timer.kinds(prefill=bool(prefill)):
+        if group.phase != ("prefill" if prefill else "decode"):
+            continue
+        call = ClockedCall.of_states(timer, clocks, group, members[:1], states, symbols)
+        boosted = timer.call(group, members[:1], np.arange(1), states, symbols, boost)
+        for position in CLOCKS:
+            at, numbers = clocks(position), call.by_tapes(position)
+            slow = timer.slowed(boosted, at) if position else boosted
+            if numbers is not None:
+                answered += 1
+                assert (values_by_tapes(numbers, 1, at) == values_of(slow, at)).all()
+    assert answered
