@@ -136,7 +136,7 @@ core: $(DEV)
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist ./core
 	$(BIN)/python -m pip install --quiet --no-deps --force-reinstall dist/silicast_core-*.whl
 	$(BIN)/silicast --version
-	SILICAST_CORE=require $(BIN)/python -m pytest -q -m 'not full' tests/unit/core/test_compiled_core.py tests/unit/core/test_tape.py tests/unit/kernels/test_taped.py tests/unit/learning/test_lone_kernels.py tests/unit/serving tests/unit/composition/prices tests/property/test_serving_laws.py tests/property/test_serving_queues.py
+	SILICAST_CORE=require $(BIN)/python -m pytest -q -m 'not full' tests/unit/core/test_compiled_core.py tests/unit/core/test_tape.py tests/unit/kernels/test_taped.py tests/unit/composition/step/test_clocked_call.py tests/unit/learning/test_lone_kernels.py tests/unit/serving tests/unit/composition/prices tests/property/test_serving_laws.py tests/property/test_serving_queues.py
 
 # Compiler and Cython are not needed for anything else: without them nothing is checked, and said.
 UNCHECKED := echo "make: NOT CHECKED: the compiled core, without
@@ -148,7 +148,7 @@ core-test: $(DEV)
 	else set -e; \
 	  PYTHONPATH=$(CURDIR)/build/core-tools $(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/core-wheel ./core; \
 	  $(PIP) --target build/core --no-deps build/core-wheel/*.whl; \
-	  PYTHONPATH=$(CURDIR)/src:$(CURDIR)/build/core SILICAST_CORE=require $(BIN)/python -m pytest -q tests/unit/core/test_compiled_core.py tests/unit/core/test_tape.py tests/unit/kernels/test_taped.py tests/unit/learning/test_lone_kernels.py; \
+	  PYTHONPATH=$(CURDIR)/src:$(CURDIR)/build/core SILICAST_CORE=require $(BIN)/python -m pytest -q tests/unit/core/test_compiled_core.py tests/unit/core/test_tape.py tests/unit/kernels/test_taped.py tests/unit/composition/step/test_clocked_call.py tests/unit/learning/test_lone_kernels.py; \
 	fi
 
 docs: $(DEV)

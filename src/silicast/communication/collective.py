@@ -39,11 +39,10 @@ from silicast.communication.selection import (
 from silicast.communication.topology import Topology
 from silicast.core.calibrated import CollectiveCurve
 from silicast.core.errors import SilicastError, unknown_name
-from silicast.core.numerics import F64, I64, exp_fixed
+from silicast.core.numerics import F64, I64, exp_fixed, positive
 from silicast.core.prediction import Z90, Tier
 from silicast.hardware.cluster import Paths
 from silicast.hardware.device import Device
-from silicast.kernels.implementation import positive
 from silicast.kernels.physics.constants import Physics, load_physics
 from silicast.learning.artefact import Artefact
 from silicast.workload.graphs.op import OpBatch

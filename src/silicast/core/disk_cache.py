@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -28,9 +29,13 @@ from silicast.core.hashing import content_hash
 MOST_BYTES = 1 << 20
 """Of one file."""
 MOST_FILES = 20_000
-"""Of one kind; the oldest half goes where there are more."""
+"""Of one kind; old ones go where there are more."""
 MOST_KIND_BYTES = 1 << 28
 """Of all files of one kind; likewise."""
+LOOKED_AT = 256
+"""Files whose ages are compared at a time: some user's question waits for it."""
+_LOOKS = frozenset(("00", "40", "80", "c0"))
+"""What keys begin with that look whether there is room: one in 64."""
 
 Cached = TypeVar("Cached", bound=msgspec.Struct)
 
@@ -136,15 +141,22 @@ def store(kind: str, key: str, result: msgspec.Struct) -> None:
 
 
 def _make_room(folder: Path, key: str) -> None:
-    """Looks at a folder once in 256 keys or so; removes the older half of too many files."""
-    if not key.startswith("00"):
+    """Looks at a folder once in 64 keys or so. Where there are too many files, the older half of
+    some goes: of those whose names, which are hashes, come next after that of the key. That is
+    twice as many as were added since, and none of them is among the younger ones of a sample.
+    """
+    if key[:2] not in _LOOKS:
         return
     with os.scandir(folder) as entries:
-        files = [(entry.stat(), entry.path) for entry in entries]
-    if len(files) > MOST_FILES or sum(status.st_size for status, _ in files) > MOST_KIND_BYTES:
+        names = sorted(entry.name for entry in entries if _ENTRY.fullmatch(entry.name))
+    first = bisect_right(names, key[2:])
+    looked_at = [folder / name for name in (*names[first:], *names[:first])[:LOOKED_AT]]
+    files = [(status, path) for path in looked_at if (status := _status(path))]
+    size = sum(status.st_size for status, _ in files)
+    if len(names) > MOST_FILES or size * len(names) > MOST_KIND_BYTES * len(files):
         files.sort(key=lambda file: file[0].st_mtime)
-        for path in (Path(path) for _, path in files[: len(files) // 2]):
-            if _ENTRY.fullmatch(path.name) and _is_marked(path):
+        for _, path in files[: len(files) // 2]:
+            if _is_marked(path):
                 path.unlink(missing_ok=True)
 
 
@@ -159,11 +171,11 @@ def cached_kinds() -> dict[str, KeptKind]:
         sizes, broken, foreign = [], 0, 0
         for path in paths:
             marked, whole = _is_marked(path), _unsealed(path) is not None
-            size = _size(path)  # last: another process may remove it meanwhile
-            if size is None:
+            status = _status(path)  # last: another process may remove it meanwhile
+            if status is None:
                 continue
             if marked:
-                sizes.append(size)
+                sizes.append(status.st_size)
             broken += marked and not whole
             foreign += not marked
         if sizes or foreign:
@@ -216,10 +228,10 @@ def can_keep(folder: Path) -> bool:
     return existing.is_dir() and os.access(existing, os.W_OK)
 
 
-def _size(path: Path) -> int | None:
-    """Bytes of a file; None where it is gone."""
+def _status(path: Path) -> os.stat_result | None:
+    """Size and age of a file; None where it is gone."""
     try:
-        return path.lstat().st_size
+        return path.lstat()
     except FileNotFoundError:
         return None
 

@@ -154,3 +154,8 @@ def uniform_of(state: NDArray[np.uint64]) -> F64:
     """Numbers from 0 to below 1 by such bits."""
     uniform: F64 = (state >> np.uint64(11)).astype(np.float64) * 2.0**-53
     return uniform
+
+
+def positive(values: F64 | I64) -> F64:
+    """At least the smallest positive normal number: a safe divisor."""
+    return np.maximum(values, np.finfo(np.float64).tiny).astype(np.float64)

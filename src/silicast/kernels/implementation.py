@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 
 from silicast.core import xp
 from silicast.core.dtypes import RECIPES
-from silicast.core.numerics import F64, I64, exp_fixed
+from silicast.core.numerics import F64, exp_fixed
 from silicast.core.prediction import Z90, Domain, Tier
 from silicast.hardware.device import Device
 from silicast.kernels import taped
@@ -41,11 +41,8 @@ from silicast.kernels.physics.measured_range import (
     unknown_cap,
 )
 from silicast.kernels.physics.unseen import SEEN, Unseen, unseen_errors, was_measured
-from silicast.kernels.row_devices import RowDevices
+from silicast.kernels.row_devices import ROWS_OF_CLOCKS, RowDevices
 from silicast.workload.graphs.op import Op, OpBatch, Variant
-
-ROWS_OF_CLOCKS = 1024
-"""Ops at clocks of their own that are analysed together."""
 
 
 @final
@@ -303,6 +300,14 @@ class Implementation(ABC):
             [self.analyse_at(batch.rows(rows), devices.rows(rows)) for rows in pieces]
         )
         return whole
+
+    def clocked(self, variant: Variant, device: Device) -> Any:  # noqa: ARG002
+        """A record of all that :meth:`analyse` takes of a device's clock; None = it asks both."""
+        return None
+
+    def analyse_clocked(self, batch: OpBatch, device: Device, record: Any) -> Analysis:
+        """:meth:`analyse` at the clock of such a record, without labels; ``device``: at any."""
+        raise NotImplementedError
 
     def analyse_at(self, batch: OpBatch, devices: RowDevices) -> Analysis:
         """:meth:`analyse` of rows with a clock each: one clock after the other, where a family
@@ -593,8 +598,3 @@ def matrix_seconds(analysis: Analysis) -> F64:
     """
     resource = analysis.resource_s.get("tensor", analysis.resource_s.get("fma"))
     return xp.full_like(analysis.time_s, 0.0) if resource is None else resource
-
-
-def positive(values: F64 | I64) -> F64:
-    """At least the smallest positive normal number: a safe divisor."""
-    return np.maximum(values, np.finfo(np.float64).tiny).astype(np.float64)

@@ -18,6 +18,8 @@ from silicast.hardware.device import Device
 from silicast.kernels.in_blocks import field_names
 
 Record = TypeVar("Record")
+ROWS_OF_CLOCKS = 1024
+"""Ops at clocks of their own that are analysed together."""
 
 
 @final

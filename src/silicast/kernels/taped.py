@@ -49,6 +49,7 @@ def run(
     formula: Callable[..., Any],
     batch: OpBatch,
     *further: Any,
+    shared: Sequence[float] = (),
     constants: frozenset[str] = frozenset(),
     requests: int = 0,
 ) -> Any:
@@ -58,14 +59,15 @@ def run(
         key: everything that the formula depends on but the sizes in the batch.
         formula: takes a batch, and ``further``; returns a record of numbers, or of arrays.
         further: numbers, or arrays of shape (n,), beside the sizes.
+        shared: numbers behind them, the same for all rows.
         constants: sizes that a tape holds for; rows that differ in them are answered by several.
         requests: how often it was asked for before, at least.
     """
     if batch.ragged or not compiled_core.runs() or not _whole(batch):
         return None
     if constants and not batch.numbers:
-        return _run_alike(key, formula, batch, further, constants, requests)
-    return _setting(key, batch, constants, requests).run(formula, batch, further, constants)
+        return _run_alike(key, formula, batch, further, shared, constants, requests)
+    return _setting(key, batch, constants, requests).run(formula, batch, further, shared, constants)
 
 
 def _setting(
@@ -82,6 +84,7 @@ def _run_alike(
     formula: Callable[..., Any],
     batch: OpBatch,
     further: tuple[Any, ...],
+    shared: Sequence[float],
     constants: frozenset[str],
     requests: int,
 ) -> Any:
@@ -92,14 +95,15 @@ def _run_alike(
     if not len(batch):
         return None
     if not held:
-        return _setting(key, batch, constants, requests).run(formula, batch, further, constants)
+        setting = _setting(key, batch, constants, requests)
+        return setting.run(formula, batch, further, shared, constants)
     _, group = np.unique(np.stack(held), axis=1, return_inverse=True)
     parts, answers = [], []
     for number in range(int(group.max(initial=-1)) + 1):
         rows = np.flatnonzero(group == number)
         alike, beside = batch.rows(rows), tuple(column[rows] for column in further)
         setting = _setting(key, alike, constants, requests)
-        answer = setting.run(formula, alike, beside, constants)
+        answer = setting.run(formula, alike, beside, shared, constants)
         if answer is None:
             return None
         parts.append(rows)
@@ -124,7 +128,7 @@ def run_step(
     """
     assert steps is not None
     setting = steps.get(position) or steps.setdefault(position, TapedSetting(REQUESTS // 2))
-    answer = setting.run(formula, batch, (), constants)
+    answer = setting.run(formula, batch, (), (), constants)
     return formula(batch) if answer is None else answer
 
 
@@ -173,6 +177,7 @@ class TapedSetting:
         formula: Callable[..., Any],
         batch: OpBatch,
         further: tuple[Any, ...],
+        shared: Sequence[float],
         constants: frozenset[str],
     ) -> Any:
         """What the formula says of a batch by its tape, None before there is one."""
@@ -183,12 +188,13 @@ class TapedSetting:
             if self._requests < REQUESTS:
                 return None
             try:
-                self._record = TapedRecord.traced(formula, batch, len(further), constants)
+                count = len(further) + len(shared)
+                self._record = TapedRecord.traced(formula, batch, count, constants)
             except (UntraceableError, ArithmeticError):
                 self._requests = -1
                 return None
         try:
-            return self._record.evaluate(formula, batch, further)
+            return self._record.evaluate(formula, batch, further, shared)
         except OverflowError:  # numbers that only Python holds
             return None
 
@@ -236,24 +242,29 @@ class TapedRecord:
         return TapedRecord(tape, names, kinds, build)
 
     def evaluate(
-        self, formula: Callable[..., Any], batch: OpBatch, further: tuple[Any, ...]
+        self,
+        formula: Callable[..., Any],
+        batch: OpBatch,
+        further: tuple[Any, ...],
+        shared: Sequence[float],
     ) -> Any:
         """The record of a batch."""
 
         def evaluated(*path: str) -> Any:
-            value = formula(batch, *further)
+            value = formula(batch, *further, *shared)
             for name in path:
                 value = getattr(value, name)
             return value
 
         if batch.numbers:
             sizes: Any = [batch.dims[name] for name in self._names]
-            results = self._tape.single([*sizes, *further])
+            results = self._tape.single([*sizes, *further, *shared])
             for at in self._whole:
                 results[at] = np.float64(results[at]).view(np.int64).item()
             return self._build(results, None, evaluated)
         count, taken = len(batch), len(self._names)
-        values = np.empty((taken + len(further), count), dtype=np.int64)
+        wide = taken + len(further) + (0 if count <= FEW else len(shared))
+        values = np.empty((wide, count), dtype=np.int64)
         for at, name in enumerate(self._names):
             values[at] = batch.dims[name]
         for at, column in enumerate(further):
@@ -263,8 +274,9 @@ class TapedRecord:
             kinds = [np.int64] * taken + [np.float64] * len(further)
             lists = [row.view(kind).tolist() for row, kind in zip(values, kinds, strict=True)]
             for at, row in enumerate(zip(*lists, strict=True)):
-                table[:, at] = self._tape.single(row)
+                table[:, at] = self._tape.single([*row, *shared])
         else:
+            values.view(np.float64)[wide - len(shared) :] = np.array(shared)[:, None]
             self._tape.rows(values, table, count)
         columns: list[Any] = list(table)
         for at in self._whole:

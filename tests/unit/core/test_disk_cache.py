@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -171,6 +172,23 @@ def test_room_is_made_where_files_are_too_large(
     assert (folder / f"{ONE}.json").exists(), "two are as much as may be kept"
     store("answers", f"00{2:014x}", Answer(3.0))
     assert not (folder / f"{ONE}.json").exists()
+
+
+def test_one_question_removes_few_files_and_the_number_still_falls(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_cache, "MOST_FILES", 30)
+    monkeypatch.setattr(disk_cache, "LOOKED_AT", 8)
+    for number in range(60):
+        store("answers", f"ff{number:014x}", Answer(1.0))
+        os.utime(folder / f"ff{number:014x}.json", (number + 1, number + 1))
+    left = []
+    for number in range(12):
+        store("answers", f"40{content_hash(number)[2:]}", Answer(2.0))
+        left.append(len(list(folder.iterdir())))
+    assert min(left) > 60 - 4 * 12
+    assert all(one - other <= 4 for one, other in pairwise(left))
+    assert left[-1] <= 31
 
 
 def test_a_result_that_is_too_large_is_not_kept(

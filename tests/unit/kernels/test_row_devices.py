@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from silicast.hardware.catalog import find_device
-from silicast.kernels.implementation import ROWS_OF_CLOCKS, Analysis
+from silicast.kernels.implementation import Analysis
 from silicast.kernels.in_blocks import field_names
 from silicast.kernels.physics.energy import above_static_at, above_static_j
 from silicast.kernels.physics.power import top_hz
 from silicast.kernels.registry import implementation_for
-from silicast.kernels.row_devices import RowDevices
+from silicast.kernels.row_devices import ROWS_OF_CLOCKS, RowDevices
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 H100 = find_device("H100")

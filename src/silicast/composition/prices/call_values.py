@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silicast.composition.prices.kept_fills import KeptFills
+from silicast.composition.step.clocked_call import CallNumbers, ClockedCall
 from silicast.composition.step.op_state_grid import NodeGroup, OpStateGrid
 from silicast.composition.step.states import BatchStates
 from silicast.composition.step.timer import Timer
@@ -71,6 +72,17 @@ def values_of(call: OpStateGrid, device: Device) -> F64:
     return every
 
 
+def values_by_tapes(numbers: CallNumbers, rows: int, device: Device) -> F64:
+    """:func:`values_of` by the numbers of each row."""
+    every: F64 = np.empty((6, rows))
+    joules = numbers.core_j, numbers.memory_j, numbers.dynamic_j
+    waves, moved = np.minimum(numbers.waves, 1.0), numbers.dram_bytes
+    for row, value in zip(every, (numbers.time_s, waves, moved, *joules), strict=True):
+        row[:] = value
+    every[2] = np.minimum(every[2] / device.dram.bandwidth_bytes_per_s / every[0], 1.0)
+    return every
+
+
 @final
 class CallValues:
     """Values of nodes with the same op by the full model.
@@ -97,7 +109,7 @@ class CallValues:
         self._count = sum(timer.nodes[index].count for index in members)
         dims = [dim for _, dim in timer.nodes[self.members[0]].op.dims]
         self._by_numbers = not (PREFILL_KV in dims or DECODE_KV in dims)
-        self._asked: dict[object, OpStateGrid] = {}
+        self._asked: dict[object, ClockedCall] = {}
 
     def values(self, index: int, prefills: Sequence[Pairs], decodes: Sequence[I64]) -> F64:
         """Of several states, each with the sequences that it has in prefill and in decode, shape
@@ -109,19 +121,23 @@ class CallValues:
         key = tuple(each.tobytes() for each in (pairs, cached, starts, ends))
 
         def evaluated() -> F64:
-            boosted = self._asked.get(key)
-            if boosted is None:
+            call = self._asked.get(key)
+            if call is None:
                 new, total = pairs.reshape(-1, 2).T.copy()
                 states = BatchStates(new, total, starts, cached, ends)
-                symbols = self.timer.symbols(states) if self._by_numbers else {}
-                rows = np.arange(len(prefills))
-                device = self._device(0)
-                boosted = self.timer.call(self.group, self.members, rows, states, symbols, device)
-                remember(self._asked, key, boosted, ASKED)
-            device = self._device(index)
-            return values_of(self.timer.slowed(boosted, device) if index else boosted, device)
+                timer, group = self.timer, self.group
+                symbols = timer.symbols(states) if self._by_numbers else {}
+                call = ClockedCall.of_states(
+                    timer, self._device, group, self.members, states, symbols
+                )
+                remember(self._asked, key, call, ASKED)
+            numbers, device = call.by_tapes(index), self._device(index)
+            if numbers is None:
+                return values_of(call.grid(index), device)
+            return values_by_tapes(numbers, len(prefills), device)
 
-        return self._fills.array(evaluated, repr(self.group), self.members, index, key).T
+        question = repr(self.group), self.members, index, key
+        return self._fills.array(evaluated, len(prefills), *question).T
 
     def near(self, result: F64, exact: F64, rest_s: float | F64, tolerance: float) -> Flags:
         """Whether the members' times are the same within a tolerance of a step whose other nodes

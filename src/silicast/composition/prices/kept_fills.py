@@ -62,13 +62,15 @@ class KeptFills:
             return KeptFills()
         return KeptFills(_content(deployment, os.environ.get("SILICAST_CATALOG", "")))
 
-    def array(self, make: Callable[[], F64], *question: object) -> F64:
+    def array(self, make: Callable[[], F64], states: int, *question: object) -> F64:
         """What was kept under a question, else what ``make`` computes now.
 
         Args:
+            states: that it holds values of. One by itself is not kept: a file takes as long to
+                write as it takes to evaluate, and later processes hardly ask for it.
             question: plain data that says which array of the deployment it is.
         """
-        if not self._content:
+        if not self._content or states == 1:
             return make()
         key = content_hash([self._content, question])
         known = cached(KIND, key, KeptArray)

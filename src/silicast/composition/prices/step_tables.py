@@ -8,9 +8,10 @@ from typing import final
 
 import numpy as np
 
-from silicast.composition.engines.host_weights import ON_HOST
+from silicast.composition.engines.fusion import smallest_kernel_s
 from silicast.composition.prices.call_values import ASKED, Clocks, block_of, remember
 from silicast.composition.prices.kept_fills import KeptFills
+from silicast.composition.step.clocked_call import ClockedCall
 from silicast.composition.step.node_times import NodeTimes
 from silicast.composition.step.op_state_grid import NodeGroup, OpStateGrid
 from silicast.composition.step.states import BatchStates
@@ -65,7 +66,7 @@ class StepTables:
         self._parts, self._device = parts, device
         self._blocks: dict[tuple[str, bool, int, int], F64] = {}
         self._numbers = 0
-        self._asked: dict[tuple[str, bool, int], list[OpStateGrid]] = {}
+        self._asked: dict[tuple[str, bool, int], list[ClockedCall]] = {}
         self._known: dict[tuple[int, bool, int, tuple[int, ...]], NodeRow] = {}
         self._by_tokens = [r for r in self.graph.regions if not r.any_step]
 
@@ -106,7 +107,7 @@ class StepTables:
         block = self._blocks.get(key)
         if block is None:
             block = self._fills.array(
-                lambda: self._filled(symbol, values, prefill, index), *key, values.stop
+                lambda: self._filled(symbol, values, prefill, index), len(values), *key, values.stop
             )
             if self._numbers + block.size > NUMBERS:
                 self._blocks.clear()
@@ -119,33 +120,27 @@ class StepTables:
     def _filled(self, symbol: str, block: range, prefill: bool, position: int) -> F64:
         """The rows of a block of values; a row of none is 0."""
         values = np.arange(max(block.start, 1), block.stop) if symbol else np.zeros(1, np.int64)
-        device, count = self._device(position), len(values)
-        nodes = NodeTimes(self.graph, count, device)
-        symbols, boost = {symbol: values} if symbol else {}, self._device(0)
+        timer, clocks, count = self.timer, self._device, len(values)
+        symbols = {symbol: values} if symbol else {}
         parts, key = self._parts[prefill][symbol], (symbol, prefill, block.start)
         calls = self._asked.get(key)
         if calls is None:
-            calls = [self.timer.sized(*part, symbols, count, boost) for part in parts]
+            calls = [ClockedCall.sized(timer, clocks, *part, symbols, count) for part in parts]
             remember(self._asked, key, calls, ASKED)
-        for (group, members), call in zip(parts, calls, strict=True):
-            if not position:
-                nodes.put(call)
-            elif group.variant.flag(ON_HOST):  # a link's share of it has no clock
-                nodes.put(self.timer.sized(group, members, symbols, count, device))
-            else:
-                nodes.put(self.timer.slowed(call, device))
+        nodes = self.graph.nodes
+        table = np.zeros((2 + JOULES, len(nodes), count))
+        for (_, members), call in zip(parts, calls, strict=True):
+            call.put(table, members, timer.ops_of(members)[1], position)
         if symbol == TOKENS:
-            self.timer.fuse(nodes, values)
+            timer.fuse_rows(table[0], table[1], values, smallest_kernel_s(clocks(position)))
         first = self.graph.stages + JOULES
-        rows = np.zeros((len(block) if symbol else 1, first + len(self.graph.nodes)))
+        rows = np.zeros((len(block) if symbol else 1, first + len(nodes)))
         current = rows[len(rows) - count :].T
-        for index, node in enumerate(self.graph.nodes):
-            current[node.stage] += nodes.time_s[index] * node.count
-            for column, joules in enumerate(
-                (nodes.core_j, nodes.memory_j, nodes.dynamic_j), first - JOULES
-            ):
-                current[column] += joules[index] * node.count
-        current[first:] = nodes.time_s
+        current[first:] = table[0]
+        table *= self.graph.counts[:, None]
+        for index, node in enumerate(nodes):
+            current[node.stage] += table[0, index]
+            current[first - JOULES : first] += table[2:, index]
         return rows
 
     def _hidden(self, tokens: int, elsewhere: int, position: int) -> F64:

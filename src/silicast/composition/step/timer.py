@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, final
 
 import numpy as np
@@ -21,6 +21,7 @@ from silicast.composition.step.node_times import NodeTimes, columns, in_chunks, 
 from silicast.composition.step.op_state_grid import NodeGroup, OpStateGrid
 from silicast.composition.step.stage_graph import StageGraph, StageNode, link_shares, topology
 from silicast.composition.step.states import BatchStates
+from silicast.core import xp
 from silicast.core.errors import unmodelled
 from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.hardware.device import Device
@@ -48,6 +49,11 @@ from silicast.workload.graphs.nodes import (
 from silicast.workload.graphs.op import Affine, Op, OpBatch
 
 TRANSFERS = COLLECTIVES | OF_HOST
+
+
+def is_clocked(group: NodeGroup) -> bool:
+    """Whether kernels of the device's cores alone run: no links, nothing of the host."""
+    return group.family not in TRANSFERS and not group.variant.flag(ON_HOST)
 
 
 @final
@@ -195,11 +201,11 @@ class Timer:
         assert boosted.batch is not None
         assert call.batch is not None
         call_clocks = call.clocks_of(clocks)
-        model = self._model(call.batch.family, clocks.devices[0])
+        model = self.model_of(call.batch.family, clocks.devices[0])
         slow = model.analysed_at(call.batch, call_clocks)
-        slow_s = self._usual_s(model, call.batch, slow, clocks.devices[0])
-        before_s = np.atleast_1d(self._before_s(model, boosted.batch, before))[index]
-        most = np.array([self._most(device) for device in call_clocks.devices])[call_clocks.row]
+        slow_s = self.usual_s(model, call.batch, slow, clocks.devices[0])
+        before_s = np.atleast_1d(self.before_s(model, boosted.batch, before))[index]
+        most = np.array([self.most(device) for device in call_clocks.devices])[call_clocks.row]
         return _slowed(beside_analysis(as_arrays(before), index), slow, slow_s / before_s, most)
 
     def slowed(self, call: OpStateGrid, device: Device, index: I64 | None = None) -> OpStateGrid:
@@ -220,18 +226,18 @@ class Timer:
 
     def _at_clock(self, batch: OpBatch, times: KernelTimes, device: Device) -> KernelTimes:
         """Times at the boost clock, at the clock of ``device``."""
-        model = self._model(batch.family, device)
+        model = self.model_of(batch.family, device)
         slow = analysis_of(model, batch, device)
-        ratio = self._usual_s(model, batch, slow, device) / self._before_s(model, batch, times)
-        return _slowed(times, slow, ratio, self._most(device))
+        ratio = self.usual_s(model, batch, slow, device) / self.before_s(model, batch, times)
+        return _slowed(times, slow, ratio, self.most(device))
 
-    def _before_s(self, model: Implementation, batch: OpBatch, times: KernelTimes) -> F64:
+    def before_s(self, model: Implementation, batch: OpBatch, times: KernelTimes) -> F64:
         """What the analytic model gives at the boost clock, under the device's libraries; (n,)."""
         if times.analytic_s is not None:
             return times.analytic_s
-        return self._usual_s(model, batch, times.analysis, self.machine.boosted_device)
+        return self.usual_s(model, batch, times.analysis, self.machine.boosted_device)
 
-    def _usual_s(
+    def usual_s(
         self, model: Implementation, batch: OpBatch, analysis: Analysis, device: Device
     ) -> F64:
         """What kernels take by their analysis at the clock of ``device``, as
@@ -245,17 +251,23 @@ class Timer:
 
     def fuse(self, node_times: NodeTimes, tokens: I64) -> None:
         """Takes off the launches that fusion saves."""
-        saving = [index for index, node in enumerate(self.nodes) if node.saves]
-        if not saving:
+        if not self._saving:
             return
         if node_times.clocks is not None:
             smallest_s: F64 | float = node_times.clocks.beside(smallest_kernel_s)
         else:
             smallest_s = smallest_kernel_s(node_times.device)
-        for index in saving:
-            time_s, bound_s = node_times.time_s[index], node_times.bound_s[index]
-            row = self.without_saved(index, time_s, bound_s, tokens, smallest_s)
-            node_times.time_s[index] = row
+        self.fuse_rows(node_times.time_s, node_times.bound_s, tokens, smallest_s)
+
+    @cached_property
+    def _saving(self) -> list[int]:
+        return [index for index, node in enumerate(self.nodes) if node.saves]
+
+    def fuse_rows(self, time_s: F64, bound_s: F64, tokens: I64, smallest_s: F64 | float) -> None:
+        """:meth:`fuse` of times and bounds of all nodes, shape (nodes, n)."""
+        for index in self._saving:
+            row = self.without_saved(index, time_s[index], bound_s[index], tokens, smallest_s)
+            time_s[index] = row
 
     def without_saved(
         self, index: int, time_s: F64, bound_s: F64, tokens: I64, smallest_s: F64 | float
@@ -358,18 +370,8 @@ class Timer:
         """One group of nodes in ``count`` states, by the values of the symbols that their sizes are
         made of.
         """
-        different, positions = self._different(members)
-        ops = [self.nodes[index].op for index in different]
-        rows = np.arange(count)
-        if any(isinstance(dim, tuple) for _, dim in ops[0].dims):  # lengths that a program states
-            batch = OpBatch.from_ops([op for op in ops for _ in range(count)])
-        else:
-            sizes: dict[str, Any] = dict(columns(ops, symbols, count))
-            is_lone = len(ops) == count == 1 and group.family not in TRANSFERS
-            is_lone = is_lone and not group.variant.flag(ON_HOST)
-            if is_lone:
-                sizes = {name: int(values[0]) for name, values in sizes.items()}
-            batch = OpBatch(group.family, group.variant, sizes, numbers=is_lone)
+        ops, positions = self.ops_of(members)
+        rows, batch = np.arange(count), self.sizes_of(group, ops, symbols, count)
         if group.family in COLLECTIVES:
             from silicast.communication.collective import collective_batch_times
 
@@ -392,6 +394,23 @@ class Timer:
             )
         return self._priced(group, members, positions, rows, count, batch, device)
 
+    def ops_of(self, members: Sequence[int]) -> tuple[list[Op], I64]:
+        """Different ops of some nodes, and which of them each node runs."""
+        different, positions = self._different(members)
+        return [self.nodes[index].op for index in different], positions
+
+    def sizes_of(
+        self, group: NodeGroup, ops: Sequence[Op], symbols: Mapping[str, I64], count: int
+    ) -> OpBatch:
+        """What :meth:`sized` evaluates: ops x states, of one of both numbers."""
+        if any(isinstance(dim, tuple) for _, dim in ops[0].dims):  # lengths that a program states
+            return OpBatch.from_ops([op for op in ops for _ in range(count)])
+        sizes: dict[str, Any] = dict(columns(ops, symbols, count))
+        is_lone = len(ops) == count == 1 and is_clocked(group)
+        if is_lone:
+            sizes = {name: int(values[0]) for name, values in sizes.items()}
+        return OpBatch(group.family, group.variant, sizes, numbers=is_lone)
+
     def _priced(
         self,
         group: NodeGroup,
@@ -407,16 +426,16 @@ class Timer:
         if group.variant.flag(ON_HOST):
             held = held_times(batch, self.machine, self._timed_on, device)
             return OpStateGrid(group, members, ops, rows, sizes, count, batch, held, (0.0, 0.0))
-        times = self._timed(batch, device)
+        times = self.timed(batch, device)
         return OpStateGrid(group, members, ops, rows, sizes, count, batch, times)
 
     def _timed_on(self, batch: OpBatch, device: Device) -> KernelTimes:
         """Times on another device than the machine's, or on that."""
         if device.execution_model == self.machine.device.execution_model:
-            return self._timed(batch, device)
+            return self.timed(batch, device)
         evidence = self.machine.evidence
         return times_of(
-            self._model(batch.family, device), batch, device.in_state("boost"), evidence
+            self.model_of(batch.family, device), batch, device.in_state("boost"), evidence
         )
 
     def lengthy(self, members: Sequence[int], states: BatchStates, rows: I64) -> OpBatch | None:
@@ -437,21 +456,37 @@ class Timer:
             return ragged(ops, states.decode_offsets, rows, {"kv_len": seen})
         return None
 
-    def _timed(self, batch: OpBatch, device: Device) -> KernelTimes:
-        implementation = self._model(batch.family, device)
+    def timed(self, batch: OpBatch, device: Device) -> KernelTimes:
+        """Times of kernels on the machine's device at the clock of ``device``."""
+        implementation = self.model_of(batch.family, device)
         boosted = self.machine.boosted_device
         evidence = self.machine.evidence
-        times = in_whole_models(times_of(implementation, batch, boosted, evidence), evidence)
-        times = longer(times, self.machine.engine.taken_as.factor(device.architecture))
+        times = self.in_models(times_of(implementation, batch, boosted, evidence))
         if top_hz(device) == top_hz(boosted):
             return times
         return self._at_clock(batch, times, device)
 
-    def _most(self, device: Device) -> float:
+    def in_models(self, times: KernelTimes) -> KernelTimes:
+        """Times of kernels inside a model that the machine's engine runs."""
+        times = in_whole_models(times, self.machine.evidence)
+        return longer(times, self.longer_than_taken)
+
+    @cached_property
+    def longer_than_taken(self) -> float:
+        """How many times as long as a library's own kernels the engine's take."""
+        architecture = self.machine.boosted_device.architecture
+        return self.machine.engine.taken_as.factor(architecture)
+
+    def most(self, device: Device) -> float:
         """How many times as long work may take at a slower clock, that of ``device``."""
         return top_hz(self.machine.boosted_device) / top_hz(device)
 
-    def _model(self, family: str, device: Device) -> Implementation:
+    def model_of(self, family: str, device: Device) -> Implementation:
+        """The model of a family on a device.
+
+        Raises:
+            SilicastError: there is none.
+        """
         implementation = implementation_for(family, device.execution_model)
         if implementation is None:
             name = self.graph.name
@@ -517,6 +552,12 @@ def longer(times: KernelTimes, factor: float) -> KernelTimes:
         seconds * applied for seconds in (times.estimate_s, times.p05_s, times.p95_s)
     )
     return structs.replace(times, estimate_s=estimate_s, p05_s=p05_s, p95_s=p95_s)
+
+
+def slowed_s(seconds: F64, bound_s: F64, ratio: F64, most: float | F64) -> F64:
+    """What takes ``seconds`` at a slower clock, see :func:`_slowed`."""
+    held: F64 = xp.maximum(seconds * xp.minimum(xp.maximum(ratio, 1.0), most), bound_s)
+    return held
 
 
 def _slowed(times: KernelTimes, slow: Analysis, ratio: F64, most: float | F64) -> KernelTimes:

@@ -88,9 +88,17 @@ class ScheduledAttention(AttentionKernel):
     @final
     def analyse_at(self, batch: OpBatch, devices: RowDevices) -> Analysis:
         """All rows at once, with a column of each rate that differs by the clock."""
-        device, rates = devices.devices[0], devices.beside(ClockedRates.from_device)
+        rates = devices.beside(ClockedRates.from_device)
+        return self.analyse_clocked(batch, devices.devices[0], ClockedRates(*rates))
+
+    @final
+    def clocked(self, variant: Variant, device: Device) -> ClockedRates:  # noqa: ARG002
+        return ClockedRates.from_device(device)
+
+    @final
+    def analyse_clocked(self, batch: OpBatch, device: Device, record: ClockedRates) -> Analysis:
         scheme, c = scheme_for(batch.variant, device), self.constants(batch.variant, device)
-        analysis = self.model(batch, device, scheme, c, ClockedRates(*rates)).analysis()
+        analysis = self.model(batch, device, scheme, c, record).analysis()
         return structs.replace(analysis, choice=tuple)
 
     @final

@@ -13,7 +13,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from silicast.core.dtypes import BITS, RECIPES
-from silicast.core.numerics import F64
+from silicast.core.numerics import F64, positive
 from silicast.hardware.device import Device
 from silicast.kernels.convolution.conv2d_model import (
     PHYSICS,
@@ -26,7 +26,7 @@ from silicast.kernels.convolution.conv2d_model import (
     setting_of,
 )
 from silicast.kernels.convolution.conv2d_shapes import ConvolutionShape, fewest_products
-from silicast.kernels.implementation import Analysis, Demand, Implementation, positive
+from silicast.kernels.implementation import Analysis, Demand, Implementation
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.products.gemm_model import ROWS_PER_CHUNK
 from silicast.kernels.registry import register

@@ -121,6 +121,15 @@ class Streamed(Implementation):
         )
         return self._streamed_with(batch, rates)
 
+    def clocked(self, variant: Variant, device: Device) -> StreamingRates | None:
+        """Rates as kernels of this family reach them; None = more than these count."""
+        return self.rates(variant, device)
+
+    @final
+    def analyse_clocked(self, batch: OpBatch, device: Device, record: StreamingRates) -> Analysis:  # noqa: ARG002
+        """As :meth:`streamed`, by rates that are known."""
+        return self._streamed_with(batch, record)
+
     def _streamed_with(self, batch: OpBatch, rates: StreamingRates) -> Analysis:
         analysis = analyse_stream(self.stream(batch.dims, batch.variant), batch.variant, rates)
         remarks = self.remarks(batch.variant)
@@ -343,7 +352,7 @@ def _bounds(
 def _over(work: F64, rate: float) -> F64:
     """Work over a rate; nothing where the device file does not state the pipe."""
     none: F64 = work * 0.0
-    return work / rate if xp.all_of(rate > 0.0) else none
+    return none if xp.all_of(rate == 0.0) else work / rate
 
 
 def _maximum(terms: list[F64]) -> F64:

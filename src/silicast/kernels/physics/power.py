@@ -263,8 +263,13 @@ def drawn(
         seconds: that they take, shape (n,).
         clock_hz: see :func:`board`.
     """
-    budget, spent = board(device, dtype, clock_hz), analysis.resource_s
-    rate = 1.0 / seconds
+    budget = board(device, dtype, clock_hz)
+    return drawn_from(analysis, budget, device.dram.bandwidth_bytes_per_s, seconds)
+
+
+def drawn_from(analysis: Analysis, budget: LimitedBoard, dram_per_s: float, seconds: F64) -> Draw:
+    """:func:`drawn` from a budget, and bytes per second of main memory."""
+    spent, rate = analysis.resource_s, 1.0 / seconds
     core: F64 = xp.full_like(rate, 0.0)
     for name, watts in (("tensor", budget.matrix_w), ("fma", budget.fma_w)):
         if name in spent:
@@ -272,7 +277,7 @@ def drawn(
     moved = analysis.demand.level_bytes.get("dram")
     if moved is None:
         return Draw(core, xp.full_like(rate, 0.0))
-    rate = xp.minimum(moved * rate, device.dram.bandwidth_bytes_per_s)
+    rate = xp.minimum(moved * rate, dram_per_s)
     return Draw(core, rate * budget.byte_j)
 
 

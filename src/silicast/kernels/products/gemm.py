@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, ClassVar, final
 
 import numpy as np
-from msgspec import structs
+from msgspec import Struct, structs
 from numpy.typing import NDArray
 
 from silicast.core import xp
@@ -95,6 +95,24 @@ class GemmSetting:
         if constants is None:
             return _setting(variant, device)
         return _make_setting(variant, device, constants)
+
+    @property
+    def clocked(self) -> GemmClocked:
+        """What of it differs by the clock."""
+        return GemmClocked(self.tiles, self.constants, self.rates, self.steps, self.built)
+
+
+@final
+class GemmClocked(Struct, frozen=True):
+    """Parts of a :class:`GemmSetting` that differ by the clock of its device. Candidates, and those
+    of the board without a limit, are the same or nothing is asked of both at once.
+    """
+
+    tiles: CandidateTiles
+    constants: Mapping[str, float]
+    rates: GemmRates
+    steps: GemmSteps
+    built: GemmSetting | None
 
 
 @lru_cache(maxsize=512)
@@ -272,13 +290,17 @@ class Gemm(Implementation):
         alike = (x.tiles is first.tiles and x.built is first.built for x in settings.values())
         if not all(alike):
             return super().analyse_at(batch, devices)
-        setting = replace(
-            first,
-            constants=devices.beside(lambda device: settings[device].constants),
-            rates=devices.beside(lambda device: settings[device].rates),
-            steps=devices.beside(lambda device: settings[device].steps),
-        )
-        return structs.replace(analyse_rows(setting, *_rows(batch)), choice=tuple)
+        record = devices.beside(lambda device: settings[device].clocked)
+        return self.analyse_clocked(batch, devices.devices[0], record)
+
+    def clocked(self, variant: Variant, device: Device) -> GemmClocked:
+        return GemmSetting.from_variant(variant, device).clocked
+
+    def analyse_clocked(self, batch: OpBatch, device: Device, record: GemmClocked) -> Analysis:
+        setting = GemmSetting.from_variant(batch.variant, device)
+        of_clock = {name: getattr(record, name) for name in record.__struct_fields__}
+        analysis = analyse_rows(replace(setting, **of_clock), *_rows(batch))
+        return structs.replace(analysis, choice=tuple)
 
     def shared_log_sd(self, variant: Variant, device: Device) -> Mapping[str, float]:
         return GemmSetting.from_variant(variant, device).shared_log_sd

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, NamedTuple, final
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis
 from silicast.kernels.movement.streaming import Sizes, Streamed
+from silicast.kernels.movement.streaming_rates import StreamingRates
 from silicast.kernels.row_devices import RowDevices
 from silicast.kernels.rows.chain_model import (
     BOTH,
@@ -114,6 +115,11 @@ class RowKernel(ChainedKernel, Streamed):
         if self.is_stream(batch.variant):
             return self.streamed(batch, device)
         return self.analyse_with(batch, device, self.constants(device))
+
+    @final
+    def clocked(self, variant: Variant, device: Device) -> StreamingRates | None:
+        """Of one kernel; chains ask the device."""
+        return super().clocked(variant, device) if self.is_stream(variant) else None
 
     @final
     def analyse_at(self, batch: OpBatch, devices: RowDevices) -> Analysis:

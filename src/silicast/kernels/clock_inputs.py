@@ -1,0 +1,126 @@
+"""What the clock of a device changes of a record, as numbers that a tape takes.
+
+A tape (:mod:`silicast.kernels.taped`) of a formula at one clock holds constants of that clock. They
+are few: what a kernel model makes of a device (rates, steps of tiles, a power budget) is a record,
+and the numbers in it that differ from clock to clock are inputs of one tape for all clocks. What
+else differs (a number by which a formula decides, a text) is found, and no tape is asked there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from silicast.core import xp
+from silicast.core.xp import UntraceableError
+from silicast.hardware.device import Device
+from silicast.kernels.in_blocks import field_names
+
+
+@final
+class ClockInputs:
+    """Numbers of a record that differ by the clock.
+
+    Args:
+        record_of: a clock -> the record there.
+        clocks: some of them, by which numbers that differ are told.
+
+    Raises:
+        UntraceableError: something that is no number differs.
+    """
+
+    def __init__(self, record_of: Callable[[int], Any], clocks: Sequence[int]) -> None:
+        self._record_of = record_of
+        self._record = record_of(clocks[0])
+        self._leaves = list(_leaves(self._record))
+        self._known: dict[int, tuple[float, ...] | None] = {}
+        others = [list(_leaves(record_of(clock))) for clock in clocks[1:]]
+        if any(len(other) != len(self._leaves) for other in others):
+            raise UntraceableError("a record of other parts")
+        self._differs = [
+            any(not _equal(leaf, other[at]) for other in others)
+            for at, leaf in enumerate(self._leaves)
+        ]
+        taken = [leaf for leaf, differs in zip(self._leaves, self._differs, strict=True) if differs]
+        if not all(map(_is_numbers, taken)):
+            raise UntraceableError("something that is no number differs by the clock")
+        self.count = sum(np.size(leaf) for leaf in taken)
+
+    def numbers(self, clock: int) -> tuple[float, ...] | None:
+        """Those of a clock; None = more than them differs there."""
+        if clock not in self._known:
+            self._known[clock] = self._numbers(list(_leaves(self._record_of(clock))))
+        return self._known[clock]
+
+    def _numbers(self, leaves: list[Any]) -> tuple[float, ...] | None:
+        numbers: list[float] = []
+        if len(leaves) != len(self._leaves):
+            return None
+        for leaf, first, differs in zip(leaves, self._leaves, self._differs, strict=True):
+            if differs and np.shape(leaf) == np.shape(first):
+                numbers.extend(np.ravel(leaf).tolist())
+            elif not _equal(leaf, first):
+                return None
+        return tuple(numbers)
+
+    def filled(self, numbers: Sequence[Any]) -> Any:
+        """The record with numbers, or symbols, in the places of those that differ."""
+        given, leaves = iter(numbers), []
+        for leaf, differs in zip(self._leaves, self._differs, strict=True):
+            if not differs:
+                leaves.append(leaf)
+            elif isinstance(leaf, float):
+                leaves.append(next(given))
+            else:
+                leaves.append(xp.stack(*[next(given) for _ in range(leaf.size)]))
+        return _rebuilt(self._record, iter(leaves))
+
+
+def _parts(value: Any) -> tuple[Any, ...] | None:
+    """What a value is made of, in order; None = it is a leaf."""
+    if isinstance(value, Device):
+        return None
+    if isinstance(value, tuple):
+        return value
+    if isinstance(value, Mapping):
+        return tuple(value.values())
+    names = field_names(value)
+    return tuple(getattr(value, name) for name in names) if names else None
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    parts = _parts(value)
+    if parts is None:
+        yield value
+    else:
+        for part in parts:
+            yield from _leaves(part)
+
+
+def _rebuilt(value: Any, leaves: Iterator[Any]) -> Any:
+    parts = _parts(value)
+    if parts is None:
+        return next(leaves)
+    rebuilt = [_rebuilt(part, leaves) for part in parts]
+    if isinstance(value, Mapping):
+        return dict(zip(value, rebuilt, strict=True))
+    if isinstance(value, tuple):
+        return type(value)(*rebuilt) if hasattr(value, "_fields") else tuple(rebuilt)
+    return type(value)(**dict(zip(field_names(value), rebuilt, strict=True)))
+
+
+def _is_numbers(value: Any) -> bool:
+    """Whether it is a float, or a column of them."""
+    if isinstance(value, np.ndarray):
+        return bool(value.dtype.kind == "f" and value.shape == (value.size, 1))
+    return isinstance(value, float)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    return bool(np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other)
