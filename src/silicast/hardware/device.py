@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal, final
 
 from silicast.core.errors import unsupported
@@ -427,9 +427,7 @@ class Device:
         """The same device running at ``hz``; core-clocked caches slow down with it. Above its boost
         clock that holds back only what runs quicker still (:meth:`Clocks.with_headroom_hz`).
         """
-        boost_hz = min(hz, self.clocks.boost_hz)
-        clocks = replace(self.clocks, boost_hz=boost_hz, held_hz=hz)
-        return self._with_clocks(clocks)
+        return _at_clock(self, hz)
 
     def clock_limited_to(self, hz: float) -> Device:
         """The same device under a limit of its clock."""
@@ -442,9 +440,10 @@ class Device:
         clocks = self.clocks
         if not clocks.built_max_hz:
             return self
-        return self._with_clocks(Clocks(clocks.base_hz, clocks.built_boost_hz, clocks.built_max_hz))
+        return self.with_clocks(Clocks(clocks.base_hz, clocks.built_boost_hz, clocks.built_max_hz))
 
-    def _with_clocks(self, clocks: Clocks) -> Device:
+    def with_clocks(self, clocks: Clocks) -> Device:
+        """The same device at other clocks; on-chip memories go with the boost clock."""
         ratio = clocks.boost_hz / self.clocks.boost_hz
         memory = {
             name: level
@@ -478,3 +477,10 @@ class Device:
             "dtype",
             f"it computes in {', '.join(formats)}",
         )
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _at_clock(device: Device, hz: float) -> Device:
+    """:meth:`Device.at_clock`: the same object for the same question, which is a key of caches."""
+    clocks = replace(device.clocks, boost_hz=min(hz, device.clocks.boost_hz), held_hz=hz)
+    return device.with_clocks(clocks)

@@ -67,14 +67,14 @@ class ClockInputs:
 
     def filled(self, numbers: Sequence[Any]) -> Any:
         """The record with numbers, or symbols, in the places of those that differ."""
-        given, leaves = iter(numbers), []
+        further, leaves = iter(numbers), []
         for leaf, differs in zip(self._leaves, self._differs, strict=True):
             if not differs:
                 leaves.append(leaf)
             elif isinstance(leaf, float):
-                leaves.append(next(given))
+                leaves.append(next(further))
             else:
-                leaves.append(xp.stack(*[next(given) for _ in range(leaf.size)]))
+                leaves.append(xp.stack(*[next(further) for _ in range(leaf.size)]))
         return _rebuilt(self._record, iter(leaves))
 
 
@@ -118,9 +118,9 @@ def _is_numbers(value: Any) -> bool:
     return isinstance(value, float)
 
 
-def _equal(one: Any, other: Any) -> bool:
-    if one is other:
+def _equal(first: Any, other: Any) -> bool:
+    if first is other:
         return True
-    if type(one) is not type(other):
+    if type(first) is not type(other):
         return False
-    return bool(np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other)
+    return bool(np.array_equal(first, other) if isinstance(first, np.ndarray) else first == other)

@@ -80,7 +80,7 @@ class ClockedCall:
     ) -> None:
         self._timer, self._clocks, self._group = timer, clocks, group
         self._evaluated = evaluated
-        self._kernels = None if batch is None else ClockedKernels.of(timer, batch)
+        self._kernels = None if batch is None else ClockedKernels.from_batch(timer, batch)
         self._boosted = None if self._kernels is None else self._kernels.boosted()
 
     @staticmethod
@@ -199,7 +199,7 @@ class ClockedKernels:
         self._key = model, batch.variant, device, rests_on
 
     @staticmethod
-    def of(timer: Timer, batch: OpBatch) -> ClockedKernels | None:
+    def from_batch(timer: Timer, batch: OpBatch) -> ClockedKernels | None:
         """Those of a batch; None = tapes do not answer for them: a user's measurements count, or
         their energy beyond the board's own limit does, or somebody changed the cores.
         """
@@ -223,10 +223,12 @@ class ClockedKernels:
         clock = None if numbers else position  # else a tape for this clock alone
         key = ("clocked", *self._key, boosted.analytic_s is None, clock)
 
-        def formula(batch: OpBatch, seconds: F64, before_s: F64, known_s: F64, *given: Any) -> Any:
-            known = None if boosted.analytic_s is None else known_s
-            record = inputs.filled(given) if given and inputs else None
-            return self._at_clock(position, record, batch, seconds, before_s, known)
+        def formula(
+            batch: OpBatch, seconds: F64, before_s: F64, known_s: F64, *inputs_there: Any
+        ) -> Any:
+            analytic_s = None if boosted.analytic_s is None else known_s
+            record = inputs.filled(inputs_there) if inputs_there and inputs else None
+            return self._at_clock(position, record, batch, seconds, before_s, analytic_s)
 
         known_s = boosted.time_s if boosted.analytic_s is None else boosted.analytic_s
         slowed: CallNumbers | None = taped.run(
