@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, final
 
@@ -12,6 +11,7 @@ from cyclopts import Parameter, validators
 from silicast.app.arguments import described, placed
 from silicast.core.errors import SilicastError
 from silicast.core.plain_data import value_of_word
+from silicast.core.records import dataclass
 
 Json = Annotated[bool, Parameter(name="--json", negative="", show_default=False)]
 
@@ -179,6 +179,19 @@ def key_values(
             raise SilicastError(f"{key!r} is given twice", field=field, hint="give it once")
         fields[key] = text if key.rpartition(".")[2] in TEXTS else _value(text)
     return fields
+
+
+TABLE_EXAMPLES = {"speculative": "method=eagle,k=3,acceptance=0.7", "lora": "rank=16,adapters=8"}
+
+
+def table_of(name: str, text: str) -> dict[str, Any]:
+    """A table of a scenario from what a flag of its name says.
+
+    >>> table_of("lora", "rank=16, adapters=8")
+    {'rank': 16, 'adapters': 8}
+    """
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    return key_values(words, f"--{name}", TABLE_EXAMPLES[name])
 
 
 def plan_degrees(text: str) -> dict[str, int]:

@@ -13,10 +13,11 @@ exported to it, one on another machine nothing, and neither changes the variable
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import final
 
+from silicast.core.records import dataclass
 from silicast.formats._shell_reader import ScriptReader
 from silicast.formats.shell_options import of_slurm
 from silicast.formats.shell_runs import ShellRun, option_count

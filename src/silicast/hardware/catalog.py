@@ -10,6 +10,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+from silicast.core.catalog import own_files
 from silicast.core.errors import SilicastError, errors_located, unmodelled
 from silicast.core.files import read_text
 from silicast.core.naming import NameIndex, normalise
@@ -246,9 +247,7 @@ def _own_names() -> frozenset[str]:
     says where one of them belongs to a device of the package. A file that cannot be read has none.
     """
     own_names: list[Any] = []
-    for path in device_files():
-        if path.parent == DEVICES:
-            continue
+    for path in own_files("devices", ".toml"):
         try:
             table = read_device_file(path)
         except SilicastError:

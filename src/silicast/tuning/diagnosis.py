@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 from typing import Any, final
 
 from silicast.core.dtypes import recipe_for
 from silicast.core.errors import SilicastError, unmodelled
 from silicast.core.prediction import Z90
+from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.configuration import Configuration
 from silicast.kernels.experts.moe import distribution_of

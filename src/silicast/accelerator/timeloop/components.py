@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
@@ -18,6 +17,7 @@ from silicast.accelerator.design.architecture import (
     Port,
 )
 from silicast.core.errors import SilicastError, unsupported
+from silicast.core.records import dataclass
 from silicast.formats.fields import Fields
 
 SPELLINGS: Mapping[str, tuple[str, ...]] = {

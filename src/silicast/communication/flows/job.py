@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from silicast.communication.flows.product import Fabric
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.numerics import F64, I64
+from silicast.core.records import dataclass
 
 
 @final

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, final
 
@@ -47,6 +46,7 @@ from silicast.composition.step.machine import Machine
 from silicast.composition.step.stage_graph import StageGraph, StageNode
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import TIERS, Z90, ErrorFactors, Quantity
+from silicast.core.records import dataclass
 
 Mode = Literal["eager", "compiled", "serving"]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, final
+
+from silicast.core.records import dataclass
 
 
 @final

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from silicast.core.calibrated import CollectiveCurve
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Z90
+from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.measurement.calibrating.calibrate_kernels import (
     CONTRADICTS,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, final
 
+from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 
 

@@ -12,6 +12,7 @@ from silicast.composition.power.energy import is_modelled
 from silicast.composition.step.machine import Machine
 from silicast.core.dtypes import BLOCKS, RECIPES, key_format, value_format
 from silicast.core.errors import SilicastError, errors_at, unsupported
+from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.hardware.host import Host
 from silicast.hardware.platforms import maker_of
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 
 @final
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class ScenarioPool:
     """One pool of a scenario.
 
