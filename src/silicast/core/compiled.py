@@ -1,6 +1,6 @@
 """Catalog folders whose TOML files are compiled into one JSON file, which is read much faster.
 
-``python -m silicast.core.compiled`` writes ``index.json`` of each folder anew; a test says when
+``python -m silicast.core.compiled`` writes ``compiled.json`` of each folder anew; a test says when
 that is due. Files in the user's own folder (``SILICAST_CATALOG``) are read as they are.
 """
 
@@ -21,16 +21,17 @@ PAGES = {
     "engines": "docs/how-to/add-an-engine.md",
     "libraries": "docs/reference/libraries.md",
     "clusters": "docs/reference/devices.md",
+    "devices": "docs/reference/devices.md",
     "hosts": "docs/reference/devices.md",
     "tuning": "docs/explanation/gemm.md",
 }
 """Folder -> the page that describes its files."""
 FOLDERS = tuple(PAGES)
-BY_FILE = frozenset({"clusters", "hosts", "tuning"})
-"""Folders whose files have no name in them: they are called as they are stored. A user's own file
-there stands beside the package's.
+BY_FILE = frozenset({"clusters", "devices", "hosts", "tuning"})
+"""Folders whose files are called as they are stored. A user's own file there stands beside the
+package's.
 """
-INDEX = "index.json"
+INDEX = "compiled.json"
 
 T = TypeVar("T")
 
@@ -56,6 +57,13 @@ class FileNames(msgspec.Struct, frozen=True):
 
 
 @cache
+def shipped(folder: str) -> Mapping[str, msgspec.Raw]:
+    """Name -> content as JSON, for every file of the package in a folder."""
+    content = (CATALOG / folder / INDEX).read_bytes()
+    return msgspec.json.decode(content, type=dict[str, msgspec.Raw])
+
+
+@cache
 def entries(folder: str) -> Mapping[str, CompiledFile]:
     """Name -> file, for every file of a folder; a user's own file takes the place of the package's
     that has its name.
@@ -63,11 +71,7 @@ def entries(folder: str) -> Mapping[str, CompiledFile]:
     Raises:
         SilicastError: a user's own file cannot be read or has no name; names the file.
     """
-    content = (CATALOG / folder / INDEX).read_bytes()
-    entries = {
-        name: CompiledFile(raw)
-        for name, raw in msgspec.json.decode(content, type=dict[str, msgspec.Raw]).items()
-    }
+    entries = {name: CompiledFile(content) for name, content in shipped(folder).items()}
     for path in own_files(folder, ".toml"):
         table = read_toml(path)
         name = str(path) if folder in BY_FILE else _name_in(table, path, folder)

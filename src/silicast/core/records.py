@@ -1,20 +1,25 @@
-"""Records: dataclasses whose methods are made when they are first called.
+"""Records: dataclasses whose methods are made when many objects need them.
 
 The standard decorator compiles the text of six methods a class, almost a millisecond in all. A
-first answer reads ninety records, makes instances of half of them and compares few. Fields,
-defaults, ``replace``, ``asdict`` and type checks are those of the standard library; only when
-methods are made differs.
+first answer reads ninety records and makes a handful of objects of most. Fields, defaults,
+``replace``, ``asdict`` and type checks are those of the standard library; only when it makes
+methods differs.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import MISSING, FrozenInstanceError
-from typing import Any, Literal, NoReturn, TypeVar, dataclass_transform
+from operator import attrgetter
+from types import MethodType
+from typing import Any, Literal, NoReturn, TypeVar, dataclass_transform, final
 
 T = TypeVar("T")
+
+FIRST = 64
+"""Objects of a class that are made without a method of its own."""
+_set = object.__setattr__
 
 
 @dataclass_transform(field_specifiers=(dataclasses.field,))
@@ -41,13 +46,15 @@ def dataclass(
         if cls.__doc__ is None:
             cls.__doc__ = cls.__name__  # else the standard library asks for a signature
         record: Any = standard(cls)
-        methods: dict[str, Any] = {"__setattr__": _refuse_to_set, "__delattr__": _refuse_to_delete}
-        methods["__init__"] = _Later(record, "__init__", _init_of)
+        methods: dict[str, Any] = {
+            "__init__": _Init(record),
+            "__setattr__": _refuse_to_set,
+            "__delattr__": _refuse_to_delete,
+        }
         if repr:
             methods["__repr__"] = _repr
         if eq:
-            methods["__eq__"] = _Later(record, "__eq__", _eq_of)
-            methods["__hash__"] = _Later(record, "__hash__", _hash_of)
+            methods |= _comparing(record)
         if slots:
             methods |= {"__getstate__": _state, "__setstate__": _set_state}
         for name, method in methods.items():
@@ -58,83 +65,89 @@ def dataclass(
     return made
 
 
-class _Later:
-    """A method that is compiled when somebody looks it up, and then stands in its own place."""
+@final
+class _Init:
+    """What makes the first objects of a class; then the standard library's method stands in its
+    place, and so it does once somebody asks for a signature or gives wrong arguments.
+    """
 
-    def __init__(self, record: type, name: str, made: Callable[[type], Any]) -> None:
-        self._record, self._name, self._made = record, name, made
+    def __init__(self, record: type) -> None:
+        self._record = record
+        self._made = 0
+        self._plan: list[tuple[str, Any, Any]] = []
+        self._positional: list[str] = []
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        method = self._made(self._record)
-        method.__qualname__ = f"{self._record.__qualname__}.{self._name}"
-        method.__module__ = self._record.__module__
-        setattr(self._record, self._name, method)
-        return method.__get__(instance, owner)
+        self._made += 1
+        if instance is None or self._made > FIRST:
+            return self._standard().__get__(instance, owner)
+        if not self._plan:
+            set_here = [f for f in dataclasses.fields(self._record) if f.init or _is_made(f)]
+            self._positional = [f.name for f in set_here if f.init and f.kw_only is not True]
+            self._plan = [(f.name, f.default, f.default_factory) for f in set_here]
+        return MethodType(self._fill, instance)
+
+    def _fill(self, instance: Any, /, *values: Any, **named: Any) -> None:
+        given = dict(zip(self._positional, values, strict=False))
+        wrong = len(values) > len(given) or not named.keys().isdisjoint(given)
+        given |= named
+        for name, default, factory in self._plan:
+            value = given.pop(name, MISSING)
+            if value is MISSING:
+                value = default if factory is MISSING else factory()
+                wrong = wrong or value is MISSING
+            _set(instance, name, value)
+        if wrong or given:
+            self._standard()(instance, *values, **named)  # says what is wrong
+            return
+        if hasattr(instance, "__post_init__"):
+            instance.__post_init__()
+
+    def _standard(self) -> Any:
+        record = self._record
+        namespace = {"__module__": record.__module__, "__qualname__": record.__qualname__}
+        if hasattr(record, "__post_init__"):
+            namespace["__post_init__"] = record.__post_init__
+        fields = [
+            (f.name, f.type, _copied(f))
+            for f in dataclasses.fields(record)  # inherited ones as well
+        ]
+        whole = dataclasses.make_dataclass(
+            record.__name__, fields, namespace=namespace, frozen=True, repr=False, eq=False
+        )
+        method = vars(whole)["__init__"]
+        type.__setattr__(record, "__init__", method)
+        return method
 
 
-def _compiled(record: type, lines: Sequence[str], names: Mapping[str, Any]) -> Any:
-    """The function ``method`` of some lines, which stands in the record's module.
-
-    Args:
-        names: what the lines use beside it.
-    """
-    text = "\n ".join([f"def made({', '.join(names)}):", *lines, "return method"])
-    found: dict[str, Any] = {}
-    module = sys.modules.get(record.__module__)
-    exec(text, vars(module) if module else {}, found)  # noqa: S102 - names of fields alone
-    return found["made"](**names)
+def _is_made(field: dataclasses.Field[Any]) -> bool:
+    return field.default_factory is not MISSING
 
 
-def _init_of(record: type) -> Any:
-    names: dict[str, Any] = {"_set": object.__setattr__, "_unset": MISSING}
-    given: dict[bool, list[str]] = {False: [], True: ["*"]}
-    lines = []
-    annotations = {}
-    for field in dataclasses.fields(record):
-        name = field.name
-        value = name
-        if field.default_factory is not MISSING:
-            names[f"_make_{name}"] = field.default_factory
-            value = f"_make_{name}()" + (f" if {name} is _unset else {name}" if field.init else "")
-        if field.init:
-            default = ""
-            if field.default is not MISSING:
-                names[f"_default_{name}"] = field.default
-                default = f"=_default_{name}"
-            elif field.default_factory is not MISSING:
-                default = "=_unset"
-            given[field.kw_only is True].append(name + default)
-            annotations[name] = field.type
-        if field.init or field.default_factory is not MISSING:
-            lines.append(f"_set(self, {name!r}, {value})")
-    if hasattr(record, "__post_init__"):
-        lines.append("self.__post_init__()")
-    keywords = given[True] if len(given[True]) > 1 else []
-    head = ", ".join(["self", *given[False], *keywords])
-    body = (f" {line}" for line in lines or ["pass"])
-    method = _compiled(record, [f"def method({head}):", *body], names)
-    method.__name__ = "__init__"
-    method.__annotations__ = {**annotations, "return": None}
-    return method
+def _copied(field: dataclasses.Field[Any]) -> Any:
+    """A field that the standard library may name anew."""
+    copied: Any = dataclasses.field(init=field.init, kw_only=field.kw_only)
+    copied.default, copied.default_factory = field.default, field.default_factory
+    return copied
 
 
-def _values(record: type, of: str) -> str:
-    """The text of a tuple of the fields that are compared."""
-    compared = [field.name for field in dataclasses.fields(record) if field.compare]
-    return "(" + "".join(f"{of}.{name}, " for name in compared) + ")"
+def _comparing(record: type) -> dict[str, Any]:
+    """``__eq__`` and ``__hash__`` over the fields that are compared."""
+    names = [field.name for field in dataclasses.fields(record) if field.compare]
+    get: Callable[[Any], Any]
+    get = attrgetter(*names) if len(names) > 1 else _tuple_of(names)
+
+    def equals(self: Any, other: object) -> Any:
+        return get(self) == get(other) if other.__class__ is self.__class__ else NotImplemented
+
+    def hash_of(self: Any) -> int:
+        return hash(get(self))
+
+    return {"__eq__": equals, "__hash__": hash_of}
 
 
-def _eq_of(record: type) -> Any:
-    lines = (
-        "def method(self, other):",
-        "  if other.__class__ is not self.__class__: return NotImplemented",
-        f"  return {_values(record, 'self')} == {_values(record, 'other')}",
-    )
-    return _compiled(record, lines, {})
-
-
-def _hash_of(record: type) -> Any:
-    return _compiled(record, [f"def method(self): return hash({_values(record, 'self')})"], {})
+def _tuple_of(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    return lambda record: tuple(getattr(record, name) for name in names)
 
 
 def _repr(self: Any) -> str:
@@ -157,4 +170,4 @@ def _state(self: Any) -> list[Any]:
 
 def _set_state(self: Any, state: list[Any]) -> None:
     for field, value in zip(dataclasses.fields(self), state, strict=True):
-        object.__setattr__(self, field.name, value)
+        _set(self, field.name, value)
