@@ -544,7 +544,7 @@ def _known(field: str, kind: str, name: str, known: Iterable[str], path: Path) -
     raise unknown_name(f"unknown {kind} {name[:80]!r}", field, near(name, names), file=str(path))
 
 
-class _DefaultFor(msgspec.Struct):
+class _DefaultFor(msgspec.Struct, frozen=True):
     """The part of an engine's file that says whose engine it is."""
 
     default_for: list[str] = []
