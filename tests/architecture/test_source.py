@@ -118,18 +118,6 @@ def has_dataclasses_that_change(path: Path) -> Iterator[str]:
                 yield f"line {node.lineno}: {node.name} is not frozen"
 
 
-def defines_methods_before_they_are_called(path: Path) -> Iterator[str]:
-    """``core.records`` has the decorator that costs a first answer little."""
-    for node in nodes_of(path):
-        if isinstance(node, ast.ImportFrom) and node.module == "dataclasses":
-            if any(alias.name == "dataclass" for alias in node.names):
-                yield f"line {node.lineno}: take dataclass from silicast.core.records"
-        elif isinstance(node, ast.ClassDef):
-            for decorator in node.decorator_list:
-                if ast.unparse(decorator).startswith("dataclasses.dataclass"):
-                    yield f"line {node.lineno}: {node.name}: take that of silicast.core.records"
-
-
 def words_what_the_decoder_refuses(path: Path) -> Iterator[str]:
     """``core.decode`` catches the errors of msgspec; nobody else words them a second time."""
     if path.name in {"decode.py", "refusal.py"} and layer_of(path) == "core":
@@ -212,7 +200,6 @@ RULES: dict[Callable[[Path], Iterator[str]], str] = {
     lacks_docstrings: "def public(): pass",
     has_empty_docstrings: "def _cost():\n    'Of that.'",
     has_dataclasses_that_change: "@dataclass\nclass Point: pass",
-    defines_methods_before_they_are_called: "from dataclasses import dataclass, field",
     words_what_the_decoder_refuses: "try: pass\nexcept msgspec.ValidationError: pass",
     has_a_strict_table_of_its_own: "class A(Struct, forbid_unknown_fields=True): pass",
     opens_files_by_itself: "content = path.read_bytes()",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -22,7 +23,6 @@ from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.packages import missing_package
 from silicast.core.plain_data import check_tree
 from silicast.core.prediction import Domain, Tier
-from silicast.core.records import dataclass
 from silicast.scenario.answer import Answer, Belief
 from silicast.scenario.decode import decode
 from silicast.scenario.road import refuse_coming

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from silicast.app.api import Predicted, as_flags, frame, plain, predict, refuse_unknown
 from silicast.app.arguments import described
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 from silicast.scenario.answer import Answer, Belief
 
 if TYPE_CHECKING:

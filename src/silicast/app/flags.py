@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, final
 
@@ -11,7 +12,6 @@ from cyclopts import Parameter, validators
 from silicast.app.arguments import described, placed
 from silicast.core.errors import SilicastError
 from silicast.core.plain_data import value_of_word
-from silicast.core.records import dataclass
 
 Json = Annotated[bool, Parameter(name="--json", negative="", show_default=False)]
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
 from cyclopts import Parameter
 
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 
 if TYPE_CHECKING:
     from silicast.accelerator.design.technology import NodeScaling

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from cyclopts import Parameter
 
 from silicast.app.console import warn
-from silicast.core.records import dataclass
 
 if TYPE_CHECKING:
     from silicast.scenario.answers.serving.served import Served

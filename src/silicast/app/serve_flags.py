@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, final
 
@@ -12,7 +13,6 @@ from silicast.app.flags import engine_of, table_of
 from silicast.app.price_flag import price_of, with_price
 from silicast.app.slo_flag import slo_of
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 
 
 @final

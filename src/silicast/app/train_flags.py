@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, final
 
 from cyclopts import Parameter
 
 from silicast.app.arguments import described, placed
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 
 
 @final

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import heapq
 import math
+from dataclasses import dataclass
 from typing import Final, Literal, final
 
 from silicast.core.errors import SilicastError, unknown_name, unsupported
-from silicast.core.records import dataclass
 from silicast.formats.astra_sim import IN_ORDER, RING, AstraNetwork, AstraSystem, NetworkDimension
 
 

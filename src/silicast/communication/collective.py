@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
@@ -41,7 +41,6 @@ from silicast.core.calibrated import CollectiveCurve
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.core.prediction import Z90, Tier
-from silicast.core.records import dataclass
 from silicast.hardware.cluster import Paths
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import positive

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import final
@@ -36,7 +37,6 @@ from silicast.communication.library import usual_library
 from silicast.communication.selection import Selection
 from silicast.core.calibrated import CollectiveCurve
 from silicast.core.numerics import F64, I64, exp_fixed
-from silicast.core.records import dataclass
 from silicast.learning.artefact import Artefact, Trained, load_artefact
 from silicast.learning.correction import OTHER_RELEASE, inside
 from silicast.learning.forest import STEPS, codes

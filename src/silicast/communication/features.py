@@ -16,6 +16,7 @@ longest, and takes the same share of the link.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -27,7 +28,6 @@ from silicast.communication.library import UNLIMITED, usual_library
 from silicast.communication.selection import Selection
 from silicast.communication.topology import Topology
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 
 BUFFER = 4 << 20
 """Bytes of one NCCL buffer, ``NCCL_BUFFSIZE``."""

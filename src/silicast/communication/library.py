@@ -5,13 +5,13 @@ The size limits are the libraries' own defaults; they are rules of software, not
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import final
 
 from silicast.communication.algorithms.algorithm import Collective, algorithm, algorithms
 from silicast.communication.topology import Topology
 from silicast.core.errors import unknown_name, unsupported
-from silicast.core.records import dataclass
 from silicast.core.releases import is_within
 from silicast.workload.libraries.catalog import libraries, library
 from silicast.workload.libraries.library_file import CollectiveRule, Limit

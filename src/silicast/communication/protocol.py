@@ -8,13 +8,13 @@ the first, a long one the last; the model takes whichever is fastest.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
 from silicast.communication.algorithms.algorithm import AlgorithmTime, Constants
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 
 MICRO = 1e-6
 PROTOCOLS = ("ll", "ll128", "simple")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import final
 
@@ -13,7 +14,6 @@ from silicast.communication.library import AlgorithmChoice, choices, only, usual
 from silicast.communication.protocol import MICRO
 from silicast.communication.topology import Topology
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.physics.constants import Physics, load_physics
 from silicast.workload.libraries.catalog import libraries

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Literal, final
 
 from silicast.core.errors import SilicastError, unknown_name, unsupported
-from silicast.core.records import dataclass
 from silicast.hardware.cluster import Paths
 from silicast.hardware.device import NETWORK, UPLINK, Device, Link
 

@@ -11,12 +11,11 @@ columns, which count nothing here.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import final
 
 from silicast.core.errors import SilicastError
 from silicast.core.naming import NameIndex
-from silicast.core.records import dataclass
 
 GGUF_BLOCKS: dict[str, tuple[int, int]] = {
     "q4_0": (32, 18),

@@ -7,9 +7,8 @@ better one, asks here and does not look at the metric's name.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Literal, final
-
-from silicast.core.records import dataclass
 
 Kind = Literal["time", "rate", "use", "energy", "yield", "cost", "power", "size", "share", "count"]
 """A rate is work over a time, a use the part of what devices could do in that time, a yield what

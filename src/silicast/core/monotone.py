@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import final
-
-from silicast.core.records import dataclass
 
 TOLERANCE = 0.02
 """Between the largest load that is carried and the smallest that is not."""

@@ -6,13 +6,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, final
 
 import msgspec
-
-from silicast.core.records import dataclass
 
 Tier = Literal["bound", "analytic", "cross-device", "scaled", "calibrated"]
 Domain = Literal["in", "near", "out"]

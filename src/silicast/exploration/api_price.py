@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final, final
 
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 from silicast.exploration.prices import DEFAULT_CURRENCY, Price
 
 FIELD: Final = "--api-price"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from silicast.core.metrics import metric_of
 from silicast.core.numerics import F64
 from silicast.core.prediction import Z90, Quantity
-from silicast.core.records import dataclass
 from silicast.exploration.pareto import dominated
 
 DRAWS = 1000

@@ -12,12 +12,12 @@ algorithms", Journal of Global Optimization 75, 2019; objectives are independent
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 from silicast.learning.gaussian_process import TWICE, FieldPosterior, evidence
 
 _ERFC = np.frompyfunc(math.erfc, 1, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import final
 
@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from silicast.core.dominance import front
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 from silicast.exploration.pareto import hypervolume
 from silicast.exploration.space import Space
 

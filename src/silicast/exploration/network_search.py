@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, final
 
 import numpy as np
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 from silicast.workload.spaces import ArchitectureSpace
 
 FIRST: Final = 0.25

@@ -21,13 +21,13 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
 from silicast.core.errors import SilicastError, errors_located
 from silicast.core.files import read_text
 from silicast.core.naming import normalise
-from silicast.core.records import dataclass
 from silicast.formats.tables import column_names, refuse_repeated
 from silicast.hardware.catalog import find_device
 

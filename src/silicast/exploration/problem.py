@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import ClassVar, final
 
 import numpy as np
 
 from silicast.core.numerics import I64
-from silicast.core.records import dataclass
 from silicast.core.registry import Registry
 from silicast.exploration.history import DesignOutcome, History, MetricObjective
 from silicast.exploration.space import Space

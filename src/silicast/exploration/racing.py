@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final, final
 
 import numpy as np
 
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 
 FIRST: Final = 4
 """Simulations of every candidate in the first round: the fewest that tell a spread."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, final
@@ -20,7 +20,6 @@ from silicast.core.decode import Strict, decode, read_toml
 from silicast.core.errors import SilicastError, errors_located, over_limit, unknown_name
 from silicast.core.hashing import content_hash
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 from silicast.exploration.levels import level_value, levels_of
 from silicast.exploration.space import LISTED, Parameter, Space, Value
 

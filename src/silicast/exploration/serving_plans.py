@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, final
 
@@ -20,7 +20,6 @@ import numpy as np
 from silicast.composition.passes.closed_loop import LoopCurve, loop_curve
 from silicast.composition.passes.deployment import Deployment
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 from silicast.serving.capacity.room import room_of
 from silicast.workload.transformers.plan import Plan
 

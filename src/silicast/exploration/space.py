@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import final
 
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from silicast.core.errors import SilicastError, over_limit
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 
 Value = int | float | str | bool | tuple["Value", ...]
 """What a parameter may be set to."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
@@ -11,7 +12,6 @@ import numpy as np
 from silicast.core.decode import decode_json
 from silicast.core.errors import SilicastError
 from silicast.core.files import read_bounded, write_atomically
-from silicast.core.records import dataclass
 from silicast.exploration.history import DesignOutcome, History
 from silicast.exploration.problem import SearchProblem
 

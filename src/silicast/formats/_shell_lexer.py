@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import final
-
-from silicast.core.records import dataclass
 
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)(?:\[([^\]\n=]{1,200})\])?(\+?)=")
 _HERE_DOCUMENT = re.compile(r"<<-?[ \t]*(['\"]?)(\w+)\1")

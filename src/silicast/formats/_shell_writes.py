@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import final
 
-from silicast.core.records import dataclass
 from silicast.formats._shell_functions import plain
 from silicast.formats._shell_lexer import Command, Word
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, final
 
@@ -12,7 +13,6 @@ import msgspec
 from silicast.core.decode import decode_json
 from silicast.core.errors import SilicastError, over_limit, unsupported
 from silicast.core.files import read_text
-from silicast.core.records import dataclass
 from silicast.formats.fields import Fields
 from silicast.formats.yaml_file import parse_yaml
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 import struct
+from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, NoReturn, final
 
 from silicast.core.errors import SilicastError, unsupported
 from silicast.core.files import opened_file
-from silicast.core.records import dataclass
 
 MOST_FILE_BYTES = 1 << 43
 MOST_HEAD_BYTES = 1 << 28

@@ -12,12 +12,11 @@ import ast
 import copy
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, final
 
 from silicast.core.errors import SilicastError, over_limit
-from silicast.core.records import dataclass
 
 CALLED, GIVEN = "()", "(*)"
 """Where a table of a call has the name of what is called, and arguments without names."""

@@ -13,11 +13,10 @@ exported to it, one on another machine nothing, and neither changes the variable
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import final
 
-from silicast.core.records import dataclass
 from silicast.formats._shell_reader import ScriptReader
 from silicast.formats.shell_options import of_slurm
 from silicast.formats.shell_runs import ShellRun, option_count

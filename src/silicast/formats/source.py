@@ -12,6 +12,7 @@ import re
 import tomllib
 import zlib
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, final
 
@@ -19,7 +20,6 @@ from silicast.core.decode import decode_json
 from silicast.core.errors import ErrorKind, NotJsonError, SilicastError, errors_located
 from silicast.core.files import opened_file, read_at_most, read_errors, regular_status, size_text
 from silicast.core.plain_data import check_tree
-from silicast.core.records import dataclass
 from silicast.formats.yaml_file import parse_yaml
 
 T = TypeVar("T")

@@ -6,6 +6,7 @@ import csv
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
@@ -15,7 +16,6 @@ from silicast.core.errors import SilicastError, over_limit
 from silicast.core.files import opened_file, read_errors
 from silicast.core.packages import missing_package
 from silicast.core.plain_data import check_keys, value_of_word
-from silicast.core.records import dataclass
 
 MAX_ROWS = 2_000_000
 """Rows that are read as a whole; those that are read one by one are not limited here."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal, TypeVar, final
 
@@ -10,7 +10,6 @@ from silicast.core.compiled import content_of, entries
 from silicast.core.decode import Strict
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.naming import NameIndex, normalise
-from silicast.core.records import dataclass
 from silicast.hardware.device import NETWORK, UPLINK, Device, Link
 from silicast.hardware.host import Host, host_of_system
 

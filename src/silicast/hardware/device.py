@@ -10,12 +10,11 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, final
 
 from silicast.core.errors import unsupported
-from silicast.core.records import dataclass
 
 ExecutionModel = Literal["simt", "systolic", "vector_cpu", "loop_nest"]
 PowerState = Literal["cool", "hot", "boost"]

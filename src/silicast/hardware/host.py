@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import final
 
 from silicast.core.compiled import content_of, entries
 from silicast.core.decode import Strict
 from silicast.core.naming import NameIndex
-from silicast.core.records import dataclass
 
 
 @final

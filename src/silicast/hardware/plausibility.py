@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Literal, final
 
 from silicast.core.dtypes import BITS
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 from silicast.hardware.contradictions import contradictions
 from silicast.hardware.device import Device
 from silicast.hardware.device_file import ComputeTable, CubeTable, DeviceFile, MemoryTable, build

@@ -12,6 +12,7 @@ library picks.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, final
 
@@ -20,7 +21,6 @@ from msgspec import convert
 from silicast.core.catalog import CATALOG
 from silicast.core.decode import Strict, read_toml
 from silicast.core.errors import SilicastError, unknown_name
-from silicast.core.records import dataclass
 
 Pairs = tuple[tuple[str, int | str], ...]
 """A configuration as an op's variant carries it: sorted names and values."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, ClassVar, final
 
@@ -19,7 +20,6 @@ from silicast.core import xp
 from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.core.prediction import Z90, Domain, Tier
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels import taped
 from silicast.kernels.in_blocks import cuts, in_blocks, joined, on_arrays, one_row

@@ -8,13 +8,12 @@ are one record of columns, with which formulas serve all rows at once and give e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, final
 
 import numpy as np
 
 from silicast.core.numerics import I64
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.in_blocks import field_names
 

@@ -16,6 +16,7 @@ import io
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Annotated, Final, final
 
@@ -29,7 +30,6 @@ from silicast.core.decode import Strict, decode, decode_json, read_toml
 from silicast.core.errors import SilicastError, unknown_name, unsupported
 from silicast.core.naming import NameIndex, near, normalise
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 from silicast.kernels.physics.constants import PhysicsCard
 from silicast.kernels.registry import implementation_for
 from silicast.learning.few_samples import FEWEST, best_samples, fit_blend

@@ -8,13 +8,13 @@ clipping makes the loss Huber's, so that the outliers of a campaign do not steer
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 from silicast.learning.forest import CODES, LEAF_SCALE, U8, Trees, binned, codes
 
 BINS = 64

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -18,7 +19,6 @@ from silicast import __version__
 from silicast.core.calibration import AGAIN, Calibration, Offset, Repeat, TreeCorrection
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, exp_fixed
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.check import op_at
 from silicast.kernels.implementation import Implementation, KernelTimes

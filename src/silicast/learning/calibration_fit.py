@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -19,7 +20,6 @@ from silicast.core.calibration import Interpolation, Offset, Repeat, TreeCorrect
 from silicast.core.hashing import content_hash
 from silicast.core.numerics import F64
 from silicast.core.prediction import Z90
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.check import op_at
 from silicast.kernels.implementation import Implementation, KernelTimes

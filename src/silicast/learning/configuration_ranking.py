@@ -25,6 +25,7 @@ devices holds for others as far as the physics does.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import final
@@ -38,7 +39,6 @@ from silicast.core.dtypes import Recipe
 from silicast.core.numerics import F64, exp_fixed
 from silicast.core.prediction import Z90
 from silicast.core.provenance import Provenance
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.configuration import Configuration
 from silicast.kernels.products.blocks import tiles_of

@@ -15,6 +15,7 @@ the catalog: what units reach of their rates stays, so that quicker ones never m
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, final
 
@@ -22,7 +23,6 @@ import numpy as np
 
 from silicast.core import xp
 from silicast.core.numerics import F64, I64, exp_fixed
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import (
     Analysis,

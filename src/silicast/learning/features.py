@@ -20,6 +20,7 @@ Specifications of devices are none of them: what a device does enters through th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from operator import attrgetter
 from typing import Any, final
@@ -29,7 +30,6 @@ from numpy.typing import NDArray
 
 from silicast.core import xp
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Implementation
 from silicast.kernels.in_blocks import computed

@@ -9,13 +9,13 @@ far off weigh less (Huber's loss on relative errors).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, final
 
 import numpy as np
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 
 ROUNDS = 8
 """Of weighing samples anew; the noise settles after four or so."""

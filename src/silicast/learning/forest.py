@@ -20,6 +20,7 @@ from its IEEE bits (piecewise linear between powers of two), looked up in a tabl
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, final
@@ -28,7 +29,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 
 U8 = NDArray[np.uint8]
 I16 = NDArray[np.int16]

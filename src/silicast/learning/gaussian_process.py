@@ -14,12 +14,12 @@ bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Literal, final
 
 import numpy as np
 
 from silicast.core.numerics import F64, exp_fixed
-from silicast.core.records import dataclass
 
 
 @final

@@ -16,6 +16,7 @@ ratio is interpolating throughput (PM2Lat), with the physics of the shape taken 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -23,7 +24,6 @@ from numpy.typing import NDArray
 
 from silicast.core.calibration import Interpolation
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 from silicast.kernels.physics.constants import load_physics
 from silicast.learning.features import MARKS, Kernels
 from silicast.learning.forest import codes

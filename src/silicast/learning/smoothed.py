@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 
 ALIKE, REACH = 0.2, 0.4
 """Log standard deviation that points with the same features share, and the distance of features,

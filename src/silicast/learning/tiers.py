@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
@@ -11,7 +12,6 @@ from msgspec import Struct, structs
 from silicast.core import compiled_core, xp
 from silicast.core.numerics import F64, I64, exp_fixed
 from silicast.core.prediction import Z90
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels import taped
 from silicast.kernels.implementation import FreeTimes, Implementation, KernelTimes, shared_of

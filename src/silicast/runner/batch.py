@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, final
 
 from silicast.core.calibration import load_calibration
 from silicast.core.growing import GrowingFile, growing
-from silicast.core.records import dataclass
 from silicast.runner.lines import STDIN, CaseLines, opened
 from silicast.runner.record import (
     RecordedAnswer,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
 from silicast.core.errors import SilicastError
 from silicast.core.metrics import METRICS, metric_of
 from silicast.core.naming import near
-from silicast.core.records import dataclass
 from silicast.exploration.belonging import sign_of
 from silicast.exploration.racing import prune
 from silicast.exploration.scenario_space import ScenarioPoint

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -10,7 +11,6 @@ import numpy as np
 from silicast.core.errors import SilicastError, over_limit
 from silicast.core.naming import near
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 from silicast.exploration.belonging import sign_of
 from silicast.exploration.racing import RaceResult, race
 from silicast.exploration.scenario_space import ScenarioPoint

@@ -9,13 +9,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
 from silicast.core.errors import SilicastError
 from silicast.core.plain_data import parse_json
-from silicast.core.records import dataclass
 from silicast.runner.lines import Line, too_long
 from silicast.scenario.answer import (
     Answer,

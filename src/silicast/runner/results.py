@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, final
 
@@ -14,7 +15,6 @@ from silicast.core.errors import SilicastError, errors_located, unknown_name
 from silicast.core.files import writing
 from silicast.core.naming import near
 from silicast.core.plain_data import value_of_word
-from silicast.core.records import dataclass
 from silicast.formats.table_writer import check_ending, pyarrow_for
 from silicast.runner.points import PointCase
 from silicast.runner.replies import replies

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
@@ -21,7 +22,6 @@ import silicast
 from silicast.core.decode import Strict, decode_json
 from silicast.core.errors import SilicastError
 from silicast.core.files import read_bounded, write_atomically, write_errors, writing
-from silicast.core.records import dataclass
 from silicast.exploration.scenario_space import ScenarioSpace
 from silicast.formats.table_writer import pyarrow_for
 from silicast.runner.points import PointCase

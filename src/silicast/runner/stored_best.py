@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Z90
-from silicast.core.records import dataclass
 from silicast.exploration.belonging import UncertainPoint, expected_worth, meeting, sign_of
 from silicast.runner.results import Condition, StoredRows
 from silicast.runner.stored_front import belief_of, having_metrics

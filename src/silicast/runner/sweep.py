@@ -6,13 +6,13 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
 import msgspec
 
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 from silicast.exploration.belonging import sign_of
 from silicast.exploration.scenario_space import ScenarioSpace
 from silicast.runner.lines import Line

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from dataclasses import dataclass
 from typing import Literal, final
 
 import msgspec
 
-from silicast.core.records import dataclass
 from silicast.runner.lines import Line
 from silicast.runner.pool import AnswerPool, TooSlowError
 from silicast.runner.replies import Replied, too_costly

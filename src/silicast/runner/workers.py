@@ -15,11 +15,11 @@ import select
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, final
 
 from silicast.core.errors import over_limit
-from silicast.core.records import dataclass
 from silicast.runner.lines import CaseSource, Line
 from silicast.runner.process import AnswerProcess
 from silicast.runner.replies import Replied, Replies, broken, replies, stated_id, too_costly

@@ -9,11 +9,11 @@ from __future__ import annotations
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, final
 
 from silicast.core.errors import SilicastError, unmodelled
-from silicast.core.records import dataclass
 from silicast.scenario.answer import Answer
 from silicast.scenario.decode import Scenario
 from silicast.scenario.road import FIELDS, PARTS, not_yet_of

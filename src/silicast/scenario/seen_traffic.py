@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
 import numpy as np
 
 from silicast.core.errors import errors_located
-from silicast.core.records import dataclass
 from silicast.formats.logged_requests import LoggedRequest, RequestLog
 from silicast.formats.request_logs import read_request_log
 from silicast.serving.traffic.fitting import PIECES, FittedTraffic, fitted_traffic, repeated_tokens

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
 from silicast.core.decode import fields_of
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.naming import near
-from silicast.core.records import dataclass
 from silicast.hardware.catalog import with_base
 from silicast.hardware.device_file import numbers_of
 from silicast.scenario.answer import Reply

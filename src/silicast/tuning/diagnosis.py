@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, final
 
 from silicast.core.dtypes import recipe_for
 from silicast.core.errors import SilicastError, unmodelled
 from silicast.core.prediction import Z90
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.configuration import Configuration
 from silicast.kernels.experts.moe import distribution_of

@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import final
 
 from silicast.core.prediction import Z90
-from silicast.core.records import dataclass
 from silicast.kernels.products.tile_times import TileTimes
 
 NORMAL = NormalDist()

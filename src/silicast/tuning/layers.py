@@ -19,7 +19,7 @@ True
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
@@ -30,7 +30,6 @@ from silicast.core.dtypes import Recipe, recipe_for
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, exp_fixed, log_fixed
 from silicast.core.prediction import Z90
-from silicast.core.records import dataclass
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.configuration import Configuration

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -19,7 +19,6 @@ import numpy as np
 from silicast.core.dtypes import Recipe, recipe_for
 from silicast.core.errors import SilicastError, unsupported
 from silicast.core.files import write_atomically
-from silicast.core.records import dataclass
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.configuration import Configuration

@@ -15,6 +15,7 @@ True
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple, final
@@ -26,7 +27,6 @@ from silicast.core.catalog import CATALOG
 from silicast.core.decode import Strict
 from silicast.core.numerics import F64, exp_fixed, folded
 from silicast.core.provenance import Provenance
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.physics.device_rates import core_limits
 from silicast.learning.artefact import bins_of, parts_of, read_card, tensors_under, trees_of_tensors

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, final
@@ -24,7 +25,6 @@ from typing import Any, final
 from silicast.core.errors import SilicastError
 from silicast.core.hashing import content_hash
 from silicast.core.prediction import Z90
-from silicast.core.records import dataclass
 from silicast.measurement.calibrating.scoring import Scored, scored
 from silicast.measurement.records.cases import KERNELS, Case
 from silicast.measurement.records.dataset import read_dataset

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import fmean, median
@@ -24,7 +24,6 @@ from silicast.core.files import read_bounded, write_atomically
 from silicast.core.metrics import metric_of
 from silicast.core.naming import normalise
 from silicast.core.plain_data import check_keys, shown
-from silicast.core.records import dataclass
 from silicast.scenario.answer import Belief
 from silicast.validation.submissions import MOST_BYTES, PAGE, Submission
 

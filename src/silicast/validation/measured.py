@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
@@ -11,7 +12,6 @@ from silicast.core.calibrated import Figures
 from silicast.core.calibration import load_calibration
 from silicast.core.errors import SilicastError
 from silicast.core.hashing import content_hash
-from silicast.core.records import dataclass
 from silicast.learning.calibration_fit import op_hash
 from silicast.measurement.calibrating.scoring import (
     Scored,

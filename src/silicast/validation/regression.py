@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 from xml.etree import ElementTree
@@ -16,7 +17,6 @@ from silicast.core.errors import SilicastError
 from silicast.core.files import read_bounded, write_atomically
 from silicast.core.metrics import metric_of
 from silicast.core.plain_data import check_keys, read_scenario_file
-from silicast.core.records import dataclass
 from silicast.runner.batch import run_batch
 from silicast.runner.lines import opened
 from silicast.scenario.answer import Answer, Identity, Refusal, Reply, identity_of, with_id

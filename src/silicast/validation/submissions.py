@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, final
 
@@ -15,7 +16,6 @@ from silicast.core.errors import SilicastError
 from silicast.core.files import read_bounded
 from silicast.core.metrics import metric_of
 from silicast.core.plain_data import check_keys, parse_json, shown
-from silicast.core.records import dataclass
 from silicast.formats.tables import open_table
 from silicast.scenario.answer import Belief
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
 from silicast.core.errors import over_limit
 from silicast.core.numerics import F64, I64, log_fixed
-from silicast.core.records import dataclass
 from silicast.workflow.stages import StageLoop, WorkflowGraph, WorkflowStage
 
 JOIN = -1

@@ -12,6 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import final
 
@@ -19,7 +20,6 @@ import numpy as np
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 from silicast.workflow.jobs import JOIN, WorkflowJobs
 
 NEVER = 1 << 62

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import final
 
 from silicast.core.errors import SilicastError, over_limit, unknown_name, unmodelled
 from silicast.core.naming import near
-from silicast.core.records import dataclass
 
 MOST_TURNS = 1_000_000
 """Turns of a loop that may be expected."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, final
@@ -16,7 +17,6 @@ from silicast.accelerator.design.architecture_file import PAGE, Design, find_des
 from silicast.accelerator.design.device import main_bytes_per_s
 from silicast.core.decode import Strict, decode, read_toml
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 
 PER_GB = 1e9
 

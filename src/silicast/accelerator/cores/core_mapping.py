@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
@@ -24,7 +25,6 @@ from silicast.accelerator.mapper.budget import EFFORT
 from silicast.accelerator.mapper.mapper import Mapped
 from silicast.accelerator.mapper.task import Change, as_stated, mapped, objective_of, task_on
 from silicast.core.errors import SilicastError, unsupported
-from silicast.core.records import dataclass
 
 ALL_ASSIGNMENTS = 4096
 """So many are all priced."""

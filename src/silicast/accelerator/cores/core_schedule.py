@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import final
-
-from silicast.core.records import dataclass
 
 DONE = 1e-12
 """Share of a job that counts as none left: rounding of times."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
@@ -10,7 +11,6 @@ from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.counting.graph_layers import einsum_of_op
 from silicast.accelerator.counting.layer_table import PROGRAMS, graph_in, workload_of
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 from silicast.workload.graphs.graph import BEFORE, Graph
 from silicast.workload.graphs.networks import network_file
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import final
 
@@ -22,7 +23,6 @@ from silicast.accelerator.counting.formula import Number, ceil, floor, gcd, maxi
 from silicast.accelerator.counting.mapping import MappingBatch
 from silicast.accelerator.design.architecture import Architecture, FanOut
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 
 Flags = NDArray[np.bool_]
 Flag = bool | Flags

@@ -10,7 +10,7 @@ a formula, and the formula is evaluated for each row of numbers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
@@ -22,7 +22,6 @@ from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.counting.formula import Compiled, Formula, Number, ceil
 from silicast.accelerator.counting.mapping import Keep, MappingBatch
 from silicast.accelerator.design.architecture import Architecture
-from silicast.core.records import dataclass
 
 
 @final

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, final
 
@@ -24,7 +25,6 @@ from silicast.accelerator.design.architecture import Action, Architecture, FanOu
 from silicast.accelerator.zeros.sparse import SparseTraffic, account_zeros, holds
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 
 Objective = Literal["energy", "latency", "edp"]
 """What a search makes small; ``edp`` is energy times delay."""

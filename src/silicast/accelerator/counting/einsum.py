@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
 from silicast.accelerator.zeros.density import DENSE, Density
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 
 Rank = tuple[tuple[str, int], ...]
 """One index of a tensor: (dimension, coefficient) terms that are added."""

@@ -13,12 +13,12 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 
 Number = Any
 """A number, an array of one for every row, or a quantity of a formula."""

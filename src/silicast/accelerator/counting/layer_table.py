@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import final
@@ -18,7 +19,6 @@ from silicast.accelerator.mapper.fusion_search import Fused, best_fusion
 from silicast.accelerator.mapper.mapper import Mapped
 from silicast.accelerator.mapper.task import Change, Task, as_stated, mapped, task_on
 from silicast.core.errors import SilicastError, errors_at
-from silicast.core.records import dataclass
 from silicast.workload.graphs.graph import Graph
 from silicast.workload.graphs.networks import network_file
 from silicast.workload.graphs.op_graph import read_op_graph

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import final
 
 from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.counting.neighbours import are_neighbours
-from silicast.core.records import dataclass
 
 
 @final

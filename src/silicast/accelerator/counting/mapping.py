@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as MappingOf
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -15,7 +16,6 @@ from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.design.architecture import Architecture, FanOut, Memory
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 
 I8 = NDArray[np.int8]
 Keep = tuple[frozenset[str], ...]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import final
 
 from silicast.accelerator.counting.einsum import INPUTS, Einsum
 from silicast.core.errors import SilicastError, unsupported
-from silicast.core.records import dataclass
 
 
 @final

@@ -9,13 +9,13 @@ on what was asked before.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
 from silicast.accelerator.counting.einsum import Einsum, conv2d, matmul
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 
 PRODUCT, PRODUCTS, WINDOWS, GROUPED = "matmul", "batched_matmul", "conv2d", "grouped_conv2d"
 """One product or several of the same weights; products of weights of their own; convolutions of

@@ -7,7 +7,7 @@ separate buffers for weights, inputs and results stand in it.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, final
 
@@ -16,7 +16,6 @@ import numpy as np
 from silicast.accelerator.counting.einsum import OUTPUTS
 from silicast.accelerator.zeros.formats import TensorFormat
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 
 Action = Literal["read", "fill", "update"]
 """``read``: words to below, and read-modify-write; ``fill``: words from above; ``update``: results

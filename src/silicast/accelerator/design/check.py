@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import final
 
 from silicast.accelerator.counting.einsum import INPUTS, OUTPUTS, WEIGHTS
 from silicast.accelerator.design.architecture import Architecture, FanOut, Memory, Port
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 
 
 @final

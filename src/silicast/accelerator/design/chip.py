@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import final
 
@@ -17,7 +17,6 @@ from silicast.accelerator.zeros.density import Densities, least_share
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.errors import unsupported
 from silicast.core.hashing import content_hash
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device, Structure
 from silicast.kernels.physics.constants import load_physics
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import final
 
 from silicast.accelerator.design.architecture import Architecture
 from silicast.accelerator.design.technology import between, cmos
 from silicast.core.errors import SilicastError, unsupported
 from silicast.core.prediction import Quantity
-from silicast.core.records import dataclass
 
 
 @final

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal, final
 
@@ -21,7 +21,6 @@ from silicast.core.catalog import CATALOG
 from silicast.core.decode import Strict, read_toml
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Z90, Quantity
-from silicast.core.records import dataclass
 
 Kind = Literal["logic", "sram"]
 

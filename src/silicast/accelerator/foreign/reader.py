@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, final
 
@@ -13,7 +13,6 @@ from silicast.accelerator.design.check import check_architecture
 from silicast.accelerator.mapper.constraints import Constraints
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.files import read_text
-from silicast.core.records import dataclass
 from silicast.core.registry import Registry
 
 MAX_BYTES = 16 << 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import ClassVar, final
 
@@ -21,7 +21,6 @@ from silicast.core import xp
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.execution_models.fallback_kernels import Fallback
 from silicast.kernels.implementation import Analysis, Demand

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol, final
 
@@ -11,7 +12,6 @@ import numpy as np
 
 from silicast.accelerator.mapper._lattice import Lattice
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 
 Mask = frozenset[int]
 """Open tensors."""

@@ -9,6 +9,7 @@ the limit, or the number that is kept, is dropped before the next dimension mult
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -17,7 +18,6 @@ from silicast.accelerator.mapper._bounds import Bounds
 from silicast.accelerator.mapper._cells import Option, PartialTiles
 from silicast.accelerator.mapper._states import States
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 
 MOST_HELD = 1 << 19
 """Partial choices that are held before the worst are dropped."""

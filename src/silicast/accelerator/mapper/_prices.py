@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import numpy as np
@@ -29,7 +29,6 @@ from silicast.accelerator.design.architecture import (
 from silicast.accelerator.zeros._zero_shares import ZeroShares
 from silicast.accelerator.zeros.formats import Fibers
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 
 GREAT = 4096.0
 """Words of a tile of which it is told what describes each."""

@@ -6,7 +6,7 @@ See :mod:`silicast.accelerator.mapper._states` for what a partial mapping knows.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -28,7 +28,6 @@ from silicast.accelerator.mapper._guided import promising
 from silicast.accelerator.mapper._states import Flags, States, undominated
 from silicast.accelerator.mapper.budget import COUNTED, STATE
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 
 PARENTS = 500
 """Partial mappings that are extended at a time."""

@@ -9,14 +9,13 @@ still be saved, bound the cost of every completion from below.
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 
 Flags = NDArray[np.bool_]
 

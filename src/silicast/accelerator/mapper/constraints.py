@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import final
 
 from silicast.accelerator.counting.einsum import Einsum
 from silicast.accelerator.design.architecture import Architecture
 from silicast.core.errors import SilicastError, unsupported
-from silicast.core.records import dataclass
 
 
 @final

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -33,7 +33,6 @@ from silicast.accelerator.mapper.orders import worthwhile_orders
 from silicast.core.dominance import front
 from silicast.core.errors import over_limit
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 
 MOST = 20_000_000
 """Mappings that are counted for one einsum."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
@@ -27,7 +27,6 @@ from silicast.accelerator.counting.neighbours import Pair
 from silicast.accelerator.design.architecture import Action, Architecture, Memory
 from silicast.accelerator.mapper.constraints import Constraints, SlotRule
 from silicast.core.errors import SilicastError, unsupported
-from silicast.core.records import dataclass
 
 
 @final

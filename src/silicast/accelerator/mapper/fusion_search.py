@@ -17,7 +17,7 @@ import itertools
 import math
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
@@ -38,7 +38,6 @@ from silicast.accelerator.mapper.fusion import (
 from silicast.accelerator.mapper.mapper import Mapped, best_mapping
 from silicast.accelerator.mapper.task import Change, aimed, as_stated, einsum_of, task_of
 from silicast.core.errors import SilicastError, unsupported
-from silicast.core.records import dataclass
 
 MAPPINGS = 80
 """Mappings of tiles and phases that are searched at the default effort."""

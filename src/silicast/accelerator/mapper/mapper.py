@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import final
 
 from silicast.accelerator.counting.cost import MappingCost, Objective, cost
@@ -28,7 +28,6 @@ from silicast.accelerator.mapper._ragged import RaggedDescent
 from silicast.accelerator.mapper.budget import EFFORT, SearchBudget, budget_of
 from silicast.accelerator.mapper.constraints import Constraints
 from silicast.core.errors import SilicastError, unsupported
-from silicast.core.records import dataclass
 
 LONGEST = 1.25
 """A size is made larger by this factor at most."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import numpy as np
@@ -23,7 +23,6 @@ from silicast.accelerator.mapper.budget import EFFORT, SearchBudget, budget_of
 from silicast.accelerator.mapper.constraints import NO_RULE, Constraints
 from silicast.accelerator.mapper.mapper import Mapped, best_mapping, no_mapping
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 
 FIRST = 100.0
 """Times that an access counts which is made rare first: more than any other saving outweighs."""

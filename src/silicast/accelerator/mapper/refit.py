@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, final
 
@@ -27,7 +28,6 @@ from silicast.accelerator.zeros.zero_mapping import cost_without_zeros
 from silicast.core import xp
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 
 Number = Any
 """A number, or an array of one for every row."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -24,7 +24,6 @@ from silicast.accelerator.timeloop.files import Description, read_description, r
 from silicast.accelerator.zeros import density
 from silicast.accelerator.zeros.zero_mapping import mapped_zeros, overflow
 from silicast.core.errors import SilicastError, errors_located, unknown_name
-from silicast.core.records import dataclass
 
 OPERATIONS: dict[str, Callable[..., Einsum]] = {"conv2d": conv2d, "matmul": matmul}
 OBJECTIVES: tuple[Objective, ...] = ("energy", "latency", "edp")

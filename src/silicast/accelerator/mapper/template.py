@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, final
 
@@ -24,7 +25,6 @@ from silicast.accelerator.design.architecture import Architecture
 from silicast.accelerator.mapper.constraints import Constraints
 from silicast.core import xp
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 
 Number = Any
 """A number, or an array of one for every row."""

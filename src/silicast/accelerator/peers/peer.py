@@ -6,6 +6,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, final
 
@@ -16,7 +17,6 @@ from silicast.accelerator.mapper.budget import EFFORT
 from silicast.accelerator.mapper.mapper import Mapped
 from silicast.accelerator.mapper.task import Task, einsum_of, mapped, objective_of
 from silicast.core.errors import unknown_name, unsupported
-from silicast.core.records import dataclass
 from silicast.core.registry import Registry
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
@@ -17,7 +18,6 @@ from silicast.accelerator.design.architecture import (
     Port,
 )
 from silicast.core.errors import SilicastError, unsupported
-from silicast.core.records import dataclass
 from silicast.formats.fields import Fields
 
 SPELLINGS: Mapping[str, tuple[str, ...]] = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
@@ -25,7 +25,6 @@ from silicast.accelerator.timeloop.rules import SECTIONS, ConstraintReader
 from silicast.accelerator.timeloop.sparsity import eliminated, read_densities
 from silicast.accelerator.timeloop.targets import Targets
 from silicast.core.errors import SilicastError, errors_located
-from silicast.core.records import dataclass
 from silicast.formats.fields import Fields
 from silicast.formats.yaml_file import read_yaml
 

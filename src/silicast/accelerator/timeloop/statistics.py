@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
 from silicast.accelerator.counting.cost import MappingCost
 from silicast.core.errors import SilicastError
 from silicast.core.files import read_text
-from silicast.core.records import dataclass
 
 _LEVEL = re.compile(r"=== (\w+) ===$")
 _TENSOR = re.compile(r"    (\w+):$")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -11,7 +12,6 @@ from silicast.accelerator.counting.accounting import Count
 from silicast.accelerator.counting.einsum import EinsumTensor
 from silicast.accelerator.zeros.formats import Fibers, TensorFormat
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 
 
 @final

@@ -9,13 +9,13 @@ search can go by.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
 from silicast.accelerator.counting.einsum import Einsum, EinsumTensor
 from silicast.accelerator.counting.mapping import Keep
 from silicast.accelerator.design.architecture import Architecture, Elimination
-from silicast.core.records import dataclass
 
 _WHOLE = 1.0 - 1e-12
 """Rounding of shares that are multiplied."""

@@ -11,6 +11,7 @@ import io
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, final
@@ -21,7 +22,6 @@ from numpy.typing import NDArray
 from silicast.core.errors import SilicastError, errors_located
 from silicast.core.files import read_bounded
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 
 if TYPE_CHECKING:
     from silicast.accelerator.counting.einsum import Einsum

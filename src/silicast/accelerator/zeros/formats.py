@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import final
 
 from silicast.core.errors import SilicastError, unknown_name
-from silicast.core.records import dataclass
 
 
 @final

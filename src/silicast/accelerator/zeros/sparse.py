@@ -9,7 +9,7 @@ those of the others. Formulas: docs/explanation/accelerator-accounting.md.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import final
 
@@ -21,7 +21,6 @@ from silicast.accelerator.counting.mapping import MappingBatch
 from silicast.accelerator.design.architecture import Architecture, FanOut, Memory
 from silicast.accelerator.zeros._ranks import RankWords, describe
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 
 _NOISE = 1e-13
 """Of a product of two numbers: no word is added for what rounding makes of a whole number."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 
 from cyclopts import App
@@ -12,7 +13,6 @@ from silicast.app.console import show, write_json
 from silicast.app.flags import Json
 from silicast.core.errors import SilicastError
 from silicast.core.naming import NameIndex, normalise
-from silicast.core.records import dataclass
 from silicast.scenario.reading.kinds_of_names import with_kind
 
 if TYPE_CHECKING:

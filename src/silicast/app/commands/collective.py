@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, final
 
@@ -21,7 +21,6 @@ from silicast.app.predict import (
     with_calibrations,
 )
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 
 
 @described()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, final
 
@@ -13,7 +14,6 @@ from silicast.app.arguments import described
 from silicast.app.console import show, warn, write_json
 from silicast.app.flags import Count, Json
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 
 if TYPE_CHECKING:
     from silicast.accelerator.mapper.task import Change

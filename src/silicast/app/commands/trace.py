@@ -8,6 +8,7 @@ import inspect
 import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, final
 
@@ -17,7 +18,6 @@ from silicast.app import status
 from silicast.app.console import show
 from silicast.app.flags import key_values
 from silicast.core.errors import SilicastError, unknown_name
-from silicast.core.records import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

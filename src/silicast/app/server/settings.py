@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import math
+from dataclasses import dataclass
 from typing import final
 
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 from silicast.runner.sweep_jobs import SweepLimits
 
 TOKEN = "SILICAST_TOKEN"  # noqa: S105 - the name of a variable of the environment

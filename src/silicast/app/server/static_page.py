@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
 import msgspec
 
 from silicast.app.server.assets import asset
 from silicast.app.server.setups import PageSetup, scenarios_of
-from silicast.core.records import dataclass
 from silicast.scenario.answer import Answer, Refusal, Reply
 from silicast.scenario.run import reply_to
 

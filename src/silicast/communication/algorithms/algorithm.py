@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar, Literal, final
 
 from silicast.communication.topology import Topology
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 from silicast.core.registry import Registry
 
 Collective = Literal[

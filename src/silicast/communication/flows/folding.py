@@ -9,6 +9,7 @@ within a colour, so that one of each is enough; how many messages of a colour cr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 from silicast.communication.flows.job import Job
 from silicast.communication.flows.product import Fabric, Routes
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 
 U64 = NDArray[np.uint64]
 

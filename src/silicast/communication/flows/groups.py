@@ -13,7 +13,7 @@ in the table of docs/explanation/network-simulation.md (Thakur, Rabenseifner and
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, Literal, final
 
 import numpy as np
@@ -26,7 +26,6 @@ from silicast.communication.flows.simulation import simulate
 from silicast.communication.topology import Topology
 from silicast.core.errors import SilicastError, over_limit, unsupported
 from silicast.core.numerics import I64
-from silicast.core.records import dataclass
 
 
 def fabric_of(topology: Topology) -> ProductFabric:

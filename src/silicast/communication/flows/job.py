@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -11,7 +12,6 @@ import numpy as np
 from silicast.communication.flows.product import Fabric
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 
 
 @final

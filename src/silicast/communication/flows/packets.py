@@ -12,6 +12,7 @@ reason, since how such networks hold senders back is not modelled.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Final, final
 
 import numpy as np
@@ -25,7 +26,6 @@ from silicast.communication.flows.groups import (
 )
 from silicast.communication.topology import Topology
 from silicast.core.prediction import Quantity
-from silicast.core.records import dataclass
 
 ONE_WAY_S: Final = 4e-6
 """Of four links and switches, and a round trip twice that: the networks of the study."""

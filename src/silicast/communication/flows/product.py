@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, final
 
@@ -12,7 +13,6 @@ import numpy as np
 
 from silicast.core.errors import SilicastError, over_limit, unknown_name
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 
 
 @final

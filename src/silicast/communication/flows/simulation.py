@@ -8,6 +8,7 @@ way, whole periods are skipped.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -16,7 +17,6 @@ from silicast.communication.flows._state import State
 from silicast.communication.flows.folding import Classes, classes_of
 from silicast.communication.flows.job import Job, check_jobs
 from silicast.communication.flows.product import Fabric
-from silicast.core.records import dataclass
 
 
 @final

@@ -18,13 +18,13 @@ measured               what takes it
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import final
 
 import msgspec
 
 from silicast.composition.engines.engine import Engine, EngineHostTable, ServingTable
 from silicast.core.calibrated import HostConstant
-from silicast.core.records import dataclass
 from silicast.hardware.host import Host
 
 LAUNCHES = ("dispatch_us", "backward_us", "piece_us")

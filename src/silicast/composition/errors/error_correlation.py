@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, final
 
@@ -22,7 +23,6 @@ from numpy.typing import NDArray
 from silicast.composition.step.stage_graph import StageNode
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import TIERS
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.physics.constants import load_physics
 from silicast.kernels.physics.formats import with_format

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, final
 
@@ -46,7 +47,6 @@ from silicast.composition.step.machine import Machine
 from silicast.composition.step.stage_graph import StageGraph, StageNode
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import TIERS, Z90, ErrorFactors, Quantity
-from silicast.core.records import dataclass
 
 Mode = Literal["eager", "compiled", "serving"]
 

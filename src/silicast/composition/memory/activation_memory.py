@@ -7,13 +7,13 @@ between two of them come on top (``fragmentation``).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
 from silicast.composition.step.executions import Executions
 from silicast.core.numerics import I64
-from silicast.core.records import dataclass
 from silicast.kernels.physics.constants import load_physics
 
 GRANULE = 512

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -32,7 +32,6 @@ from silicast.composition.timeline.breakdown import Breakdown
 from silicast.core.monotone import largest
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import Prediction, Quantity
-from silicast.core.records import dataclass
 
 
 @final

@@ -5,7 +5,7 @@ engine sets by the board, and the copies of experts that it keeps so that ranks 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, final
 
@@ -15,7 +15,6 @@ from silicast.composition.engines.engine import BoardTable, Engine, ServingTable
 from silicast.composition.engines.host_copies import link_bytes_per_s
 from silicast.composition.step.machine import Machine
 from silicast.core.errors import SilicastError, unmodelled, unsupported
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.experts.routing import busiest_loads
 from silicast.workload.models.model import ModelConfig, Precision

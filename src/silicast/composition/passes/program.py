@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
@@ -26,7 +26,6 @@ from silicast.composition.timeline.timeline import Timeline
 from silicast.core.dtypes import BITS, recipe_for
 from silicast.core.errors import SilicastError, unmodelled
 from silicast.core.prediction import Part, Prediction, Tier
-from silicast.core.records import dataclass
 from silicast.core.remembered import remembered
 from silicast.kernels.registry import implementation_for
 from silicast.workload.graphs.graph import Direction, Graph, parameter_bytes_of

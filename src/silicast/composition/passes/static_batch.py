@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, final
 
@@ -27,7 +27,6 @@ from silicast.core.prediction import (
     said_by,
     worst_domain,
 )
-from silicast.core.records import dataclass
 
 if TYPE_CHECKING:
     from silicast.workload.frameworks.eager import Framework

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import final
 
 import msgspec
@@ -23,7 +23,6 @@ from silicast.composition.step.executions import Executions
 from silicast.composition.step.machine import Machine
 from silicast.core.dtypes import BITS
 from silicast.core.prediction import Domain, ErrorFactors, Later, Part, Prediction, said_by
-from silicast.core.records import dataclass
 from silicast.kernels.movement.optimizer import optimizer_bytes, optimizer_flags
 from silicast.kernels.physics.constants import load_physics
 from silicast.workload.frameworks.eager import Framework, PassShape, framework_graph

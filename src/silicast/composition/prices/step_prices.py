@@ -12,6 +12,7 @@ taken between neighbouring clocks of a grid.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, final
 
@@ -45,7 +46,6 @@ from silicast.composition.timeline.timeline import Launches, total_wait_s
 from silicast.core.errors import unmodelled
 from silicast.core.numerics import F64
 from silicast.core.prediction import ErrorFactors
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.physics.held_clock import slower, step_below, weight_of
 from silicast.kernels.physics.power import top_hz

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -16,7 +17,6 @@ from silicast.composition.step.states import BatchStates
 from silicast.composition.step.step import StepModel
 from silicast.composition.step.timer import Timer
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 from silicast.workload.graphs.nodes import CROSS_KV, DECODE_KV, PREFILL_KV, PREFILL_Q, TOKENS
 from silicast.workload.graphs.op import Affine, Op
 

@@ -16,13 +16,13 @@ as soon as it is free, and each later stage waits for its own turn. Times are wh
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol, final
 
 from silicast.composition.passes.deployment import Deployment
 from silicast.composition.prices.decode_lengths import Lengths
 from silicast.composition.prices.step_prices import RunPrice, StepPrice, step_prices
 from silicast.composition.step.stage_graph import StageGraph
-from silicast.core.records import dataclass
 
 NANO = 1_000_000_000
 

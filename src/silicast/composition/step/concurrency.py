@@ -15,12 +15,12 @@ over many states at once; :func:`silicast.composition.timeline.timeline.simulate
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 
 
 @final

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, final
 
 from silicast.composition.engines.engine import Engine
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.hardware.host import Host
 from silicast.kernels.physics import power

@@ -22,7 +22,7 @@ Exposed pipes sum to the kernel's time in whole picoseconds.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import final
 
 import numpy as np
@@ -31,7 +31,6 @@ from silicast.core.dtypes import RECIPES
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import PICOSECONDS, Part, to_picoseconds
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.limits import IN_TURN, NO_BOUND, SERIAL, competing
 from silicast.kernels.registry import implementation_for

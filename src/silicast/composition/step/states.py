@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
 import numpy as np
 
 from silicast.core.numerics import I64
-from silicast.core.records import dataclass
 
 
 def segment_sums(values: I64, offsets: I64) -> I64:

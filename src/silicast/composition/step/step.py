@@ -13,6 +13,7 @@ cap sets the clock that the step's own mix of work can hold.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, final
 
@@ -46,7 +47,6 @@ from silicast.composition.timeline.timeline import (
 )
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import Domain
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.physics.held_clock import slower
 from silicast.kernels.physics.power import silicon, top_hz

@@ -18,6 +18,7 @@ event, under the law of :mod:`~silicast.composition.step.concurrency`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
@@ -26,7 +27,6 @@ from numpy.typing import NDArray
 
 from silicast.composition.step.node_times import rows_summed
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 
 _NEVER = float("inf")
 

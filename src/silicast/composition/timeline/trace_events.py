@@ -10,7 +10,7 @@ timeline from which the prediction was summed, so it ends when that ends.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, final
 
@@ -35,7 +35,6 @@ from silicast.composition.step.step import StepModel, StepTimes
 from silicast.composition.timeline.breakdown import once
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import Part, to_picoseconds
-from silicast.core.records import dataclass
 from silicast.kernels.physics.power import limits
 from silicast.workload.frameworks.eager import Framework
 from silicast.workload.graphs.nodes import CROSS_KV, DECODE_KV, PREFILL_KV, PREFILL_Q

@@ -13,6 +13,7 @@ follow Rajbhandari et al. 2020 (ZeRO, arXiv 1910.02054), activations Korthikanti
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -21,7 +22,6 @@ from numpy.typing import NDArray
 from silicast.composition.memory.activation_memory import EXPANDABLE, fragmentation_bytes
 from silicast.core.errors import unknown_name
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 from silicast.distributed.memory.memory_kept import (
     SavedTensor,
     Style,

@@ -9,11 +9,10 @@ number a row; a sum keeps nothing. With dropout and scores in memory they give K
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, final
 
-from silicast.core.records import dataclass
 from silicast.workload.models.model import LayerKind, ModelConfig
 from silicast.workload.models.model_weights import layer_weights
 from silicast.workload.models.precision import Precision

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import final
 
 import numpy as np
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64
-from silicast.core.records import dataclass
 from silicast.distributed.pipeline.chunk_bounds import model_bounds
 from silicast.distributed.ranks.plan import TrainingPlan
 from silicast.workload.models.model import ModelConfig

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from silicast.core.numerics import I64
-from silicast.core.records import dataclass
 from silicast.distributed.memory.memory_kept import Style
 from silicast.workload.models.model import ModelConfig
 from silicast.workload.models.model_weights import (

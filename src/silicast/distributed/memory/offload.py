@@ -10,12 +10,11 @@ Each byte that leaves the device crosses the link, and each that a pass needs co
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal, final
 
 from silicast.composition.engines.host_copies import HOST_COPY, HOST_UPDATE
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 from silicast.distributed.ranks.plan import ELEMENT
 from silicast.kernels.movement.optimizer import optimizer_bytes
 from silicast.workload.graphs.graph import Node

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import final
 
@@ -12,7 +12,6 @@ from silicast.composition.step.stage_graph import StageGraph
 from silicast.composition.step.states import BatchStates
 from silicast.composition.step.step import StepModel
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 from silicast.distributed.memory.memory import Rules, layer_bytes
 from silicast.distributed.memory.memory_kept import Style
 from silicast.distributed.memory.memory_rows import PipelineRanks

@@ -7,6 +7,7 @@ evaluated at once. An order in which ranks wait for each other is refused here.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, final
 
@@ -14,7 +15,6 @@ import numpy as np
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64
-from silicast.core.records import dataclass
 from silicast.distributed.schedules.order import FORWARD, WEIGHT, Order
 
 Waits = Literal["none", "sender", "both"]

@@ -12,6 +12,7 @@ the order. Depths follow from the order alone and are kept with it.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, final
 
@@ -20,7 +21,6 @@ from numpy.typing import NDArray
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64
-from silicast.core.records import dataclass
 from silicast.distributed.pipeline.dependencies import (
     Dependencies,
     DependencyEdges,

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import final
 
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Part, Prediction, to_picoseconds
-from silicast.core.records import dataclass
 from silicast.distributed.pipeline.chunk import Rank
 from silicast.distributed.pipeline.chunk_bounds import most_chunks
 from silicast.distributed.step.step import DistributedStep, predict_step

@@ -7,10 +7,9 @@ al. 2021), whose result is added to its own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import final
 
-from silicast.core.records import dataclass
 from silicast.workload.graphs.graph import Node
 from silicast.workload.graphs.op import Dim, Op, Variant
 from silicast.workload.models.model import ModelConfig

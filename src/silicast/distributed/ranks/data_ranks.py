@@ -11,11 +11,10 @@ for it. Gathers and sums of the same ranks share a communicator, which runs one 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import final
 
 from silicast.core.dtypes import BITS, RECIPES
-from silicast.core.records import dataclass
 from silicast.distributed.memory.offload import UP
 from silicast.distributed.ranks.adapters import RankAdapters
 from silicast.distributed.ranks.expert_ranks import Beside

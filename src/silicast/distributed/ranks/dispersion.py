@@ -12,6 +12,7 @@ in which largest values are nearly linear. Means, quantiles and samples come fro
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import final
 
@@ -19,7 +20,6 @@ import numpy as np
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, exp_fixed, log_fixed
-from silicast.core.records import dataclass
 
 _LEAST, _MOST, _POINTS = -4.0, 36.0, 4001
 """Of the Gumbel variate: beyond lie a share of 1e-23 below and 1e-16 above."""

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 from silicast.kernels.experts.moe import distribution_of
 from silicast.kernels.experts.routing import busiest_loads, histogram_name
 from silicast.workload.graphs.graph import Node

@@ -8,11 +8,10 @@ expert first, then expert ranks, then the ranks that hold copies of the same exp
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Literal, final
 
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 from silicast.workload.graphs.op import Op, Variant
 
 TENSOR, EXPERTS, DATA, CONTEXT = 1, 2, 3, 4

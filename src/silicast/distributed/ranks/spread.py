@@ -14,13 +14,12 @@ of Llama 3).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
 from silicast.composition.engines.engine import ExpertTable
 from silicast.core.errors import unsupported
-from silicast.core.records import dataclass
 from silicast.distributed.memory.offload import HostMoves
 from silicast.distributed.ranks.adapters import RankAdapters
 from silicast.distributed.ranks.data_ranks import (

@@ -11,10 +11,9 @@ weights, which do not wait for them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import final
 
-from silicast.core.records import dataclass
 from silicast.distributed.ranks.adapters import FROZEN
 from silicast.distributed.ranks.expert_ranks import EXCHANGED
 from silicast.distributed.ranks.plan import TENSOR, TrainingPlan, collective

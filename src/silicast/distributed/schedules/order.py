@@ -9,6 +9,7 @@ the gradients of its weights, for which nobody waits until the optimizer's step.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 
 FORWARD, BACKWARD, INPUT, WEIGHT = 0, 1, 2, 3
 """Kinds of actions: BACKWARD is INPUT and WEIGHT in one."""

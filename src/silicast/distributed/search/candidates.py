@@ -7,7 +7,7 @@ layers, experts, the sequence) and if the batch divides into micro-batches for e
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64
-from silicast.core.records import dataclass
 from silicast.distributed.ranks.plan import ContextExchange, TrainingPlan
 from silicast.workload.models.model import ModelConfig
 from silicast.workload.training.recomputation import Recompute

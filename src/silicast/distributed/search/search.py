@@ -16,7 +16,7 @@ blocks say what a layer, the embedding and the head take.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import final
 
@@ -29,7 +29,6 @@ from silicast.composition.prices.kept_times import keeping_times
 from silicast.composition.step.stage_graph import topology
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 from silicast.distributed.pipeline.chunk import Rank, chunk_graph, predict_chunk
 from silicast.distributed.ranks.data_ranks import layer_parameters
 from silicast.distributed.ranks.plan import ELEMENT, TrainingPlan

@@ -8,6 +8,7 @@ ends the file holds all plans that it had finished.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -17,7 +18,6 @@ from silicast.core.decode import Strict, Terse, decode_json
 from silicast.core.errors import SilicastError
 from silicast.core.files import read_bounded, write_atomically
 from silicast.core.prediction import PICOSECONDS
-from silicast.core.records import dataclass
 
 if TYPE_CHECKING:
     from silicast.distributed.step.step import DistributedStep

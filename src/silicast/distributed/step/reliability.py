@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import final
 
@@ -20,7 +20,6 @@ from silicast.core.catalog import CATALOG
 from silicast.core.decode import Strict, read_table
 from silicast.core.errors import SilicastError, over_limit, unknown_name
 from silicast.core.numerics import F64, log_fixed
-from silicast.core.records import dataclass
 from silicast.distributed.ranks.dispersion import Dispersion
 
 HOUR_S, DAY_S = 3600.0, 86400.0

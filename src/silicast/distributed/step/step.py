@@ -22,7 +22,7 @@ layer's are gathered once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import final
 
@@ -48,7 +48,6 @@ from silicast.core.prediction import (
     weakest_tier,
     worst_domain,
 )
-from silicast.core.records import dataclass
 from silicast.distributed.memory.offload import host_updates
 from silicast.distributed.pipeline.chunk import Rank, chunk_graph, predict_chunk
 from silicast.distributed.pipeline.chunk_bounds import model_bounds

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -17,7 +17,6 @@ import numpy as np
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import Part, Prediction
-from silicast.core.records import dataclass
 from silicast.distributed.ranks.dispersion import Dispersion
 
 MOST_SPREAD = 1.0

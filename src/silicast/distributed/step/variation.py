@@ -8,13 +8,13 @@ are.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 from silicast.distributed.pipeline.pipeline import Durations, pipeline_times
 from silicast.distributed.ranks.dispersion import Dispersion
 from silicast.distributed.ranks.plan import TrainingPlan

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import cast, final
 
 import numpy as np
@@ -21,7 +22,6 @@ from silicast.composition.step.machine import Machine
 from silicast.core.errors import unmodelled
 from silicast.core.numerics import F64
 from silicast.core.prediction import Tier
-from silicast.core.records import dataclass
 from silicast.distributed.traces.trace_replay import ActivityProgram
 from silicast.formats.chakra.calls import TracedCall
 from silicast.formats.chakra.schema import COMP, MEM_LOAD, MEM_STORE, ChakraNode

@@ -11,11 +11,11 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 from silicast.formats.chakra.calls import Member, TracedCall, collectives_of, messages_of
 from silicast.formats.chakra.check import FATAL, Defect, defects_of, summarised
 from silicast.formats.chakra.files import ChakraTrace

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import final
 
-from silicast.core.records import dataclass
 from silicast.formats.chakra.files import ChakraTrace
 from silicast.formats.chakra.schema import COLL, COLLECTIVES, RECV, SEND, ChakraNode
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import final
 
-from silicast.core.records import dataclass
 from silicast.formats.chakra.calls import TracedCall, collectives_of, messages_of
 from silicast.formats.chakra.files import ChakraTrace
 from silicast.formats.chakra.schema import COLL, RECV, SEND, TYPES, ChakraNode, RankTrace

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
@@ -14,7 +14,6 @@ import msgspec
 from silicast.core.errors import SilicastError, over_limit
 from silicast.core.files import read_bounded, size_text, write_atomically
 from silicast.core.plain_data import json_object
-from silicast.core.records import dataclass
 from silicast.formats.chakra.codec import WireError, decode_trace, encode_trace
 from silicast.formats.chakra.schema import RankTrace
 

@@ -12,9 +12,8 @@ Field numbers and kinds are facts of the public schema; no code of it is used.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import final
-
-from silicast.core.records import dataclass
 
 VERSION = "0.0.4"
 METADATA, MEM_LOAD, MEM_STORE, COMP, SEND, RECV, COLL = 1, 2, 3, 4, 5, 6, 7

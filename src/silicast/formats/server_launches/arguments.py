@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
 from silicast.core.errors import SilicastError
 from silicast.core.plain_data import check_tree, value_of_word
-from silicast.core.records import dataclass
 from silicast.formats.server_launches.launcher import Launcher
 from silicast.formats.shell_options import options, unresolved
 

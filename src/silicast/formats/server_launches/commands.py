@@ -7,11 +7,10 @@ import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import final
 
-from silicast.core.records import dataclass
 from silicast.formats.server_launches.launcher import Launcher, launchers
 from silicast.formats.shell_branches import doubts_of
 from silicast.formats.shell_options import host_count

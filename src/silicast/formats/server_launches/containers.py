@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
-from silicast.core.records import dataclass
 from silicast.formats.server_launches.commands import (
     ServerCommand,
     command_in,

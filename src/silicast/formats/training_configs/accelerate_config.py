@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
-from silicast.core.records import dataclass
 from silicast.formats.fields import Fields
 from silicast.formats.training_configs.deepspeed_config import DeepSpeedConfig
 from silicast.formats.training_configs.trainer_run import is_on

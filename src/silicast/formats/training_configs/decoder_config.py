@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, final
-
-from silicast.core.records import dataclass
 
 
 @final

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, final
 
-from silicast.core.records import dataclass
 from silicast.formats.fields import Fields
 
 AUTO = "auto"

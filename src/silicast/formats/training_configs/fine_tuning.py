@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, final
 
 from silicast.core.plain_data import MAX_TOML_BYTES
-from silicast.core.records import dataclass
 from silicast.formats.effects import effects_of
 from silicast.formats.fields import Fields
 from silicast.formats.source import Source

@@ -8,14 +8,13 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, final
 
 from silicast.core.errors import SilicastError, over_limit
 from silicast.core.plain_data import MAX_TOML_BYTES
-from silicast.core.records import dataclass
 from silicast.core.registry import Registry
 from silicast.formats.source import Source
 from silicast.formats.training_configs.megatron_switches import of_environment

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
-from silicast.core.records import dataclass
 from silicast.formats.effects import WIDER
 from silicast.formats.fields import Fields
 from silicast.formats.training_configs.reader import Tree, parallel_of

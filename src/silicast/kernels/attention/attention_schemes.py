@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
 
@@ -12,7 +13,6 @@ from numpy.typing import NDArray
 
 from silicast.core import xp
 from silicast.core.numerics import F64, I64, ceil_div
-from silicast.core.records import dataclass
 from silicast.core.releases import is_before
 from silicast.hardware.device import Device
 from silicast.kernels.engine_kernels import kernels_of

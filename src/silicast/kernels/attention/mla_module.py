@@ -9,13 +9,12 @@ docs/explanation/attention.md has the parts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, final
 
 from silicast.core import xp
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.attention.attention_work import AttentionSequences, column, live_scores
 from silicast.kernels.attention.mla_schemes import CALL, mla_scheme

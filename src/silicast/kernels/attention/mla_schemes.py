@@ -8,11 +8,11 @@ docs/explanation/attention.md explains the evidence.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import final
 
 from silicast.core.dtypes import BITS, RECIPES
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.engine_kernels import kernels_of
 from silicast.kernels.physics.constants import load_physics

@@ -16,7 +16,7 @@ those of :mod:`silicast.kernels.products.gemm_model`. See docs/explanation/convo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import final
 
@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 
 from silicast.core.dtypes import RECIPES, Recipe
 from silicast.core.numerics import F64, I64, smooth_max
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.convolution.conv2d_shapes import ConvolutionShape
 from silicast.kernels.movement.streaming_rates import memory_latency_s

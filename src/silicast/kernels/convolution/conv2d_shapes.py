@@ -7,12 +7,12 @@ One kernel size serves both axes (``kernel``), unless ``kernel_h`` and ``kernel_
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 
 OPTIONAL = ("stride", "padding", "groups")
 """Dimensions with a default of 1, 0 and 1; ``kernel_h``, ``stride_w``, ... stand over the pairs."""

@@ -9,13 +9,13 @@ part. Arrays are of shape (schedules,) or (rows,).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
 from silicast.core.errors import unsupported
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.configuration import Configuration
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
-from silicast.core.records import dataclass
 from silicast.kernels.experts.routing import busiest_loads
 from silicast.kernels.products.tile_times import Product
 

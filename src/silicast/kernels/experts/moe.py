@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, final
 
@@ -20,7 +21,6 @@ from silicast.core import xp
 from silicast.core.dtypes import BITS, Recipe, recipe_for
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.execution_models.row_counts import CountsRows
 from silicast.kernels.experts.moe_exchange import fabric_of

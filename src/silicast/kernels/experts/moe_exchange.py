@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, final
 
@@ -34,7 +34,6 @@ import numpy as np
 from silicast.core.dtypes import BITS, recipe_for
 from silicast.core.errors import unsupported
 from silicast.core.numerics import F64, I64, exp_fixed, log_fixed
-from silicast.core.records import dataclass
 from silicast.hardware.device import NETWORK, Device, Link
 from silicast.kernels.implementation import Analysis, Demand, Implementation
 from silicast.kernels.physics.constants import load_physics

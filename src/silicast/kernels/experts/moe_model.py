@@ -6,6 +6,7 @@ Arrays have the shape (candidates, rows) or (rows,); docs/explanation/moe.md der
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import cast, final
 
@@ -15,7 +16,6 @@ from msgspec import Struct
 from silicast.core import xp
 from silicast.core.dtypes import BITS, Recipe
 from silicast.core.numerics import F64, I64, folded
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.experts.moe_recipes import is_gated, stored
 from silicast.kernels.experts.routing import ExpertLoads

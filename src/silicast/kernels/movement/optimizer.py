@@ -17,11 +17,11 @@ Where they are not given it counts as if all were square, 4096 wide, and says so
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, final
 
 from silicast.core.errors import SilicastError, unknown_name
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.movement.streaming import (
     Sizes,

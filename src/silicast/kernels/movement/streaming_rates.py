@@ -8,11 +8,11 @@ latter ("scalar.rmsnorm."), where there are any.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, final
 
 from silicast.core import xp
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.physics.constants import constants_of
 from silicast.kernels.physics.device_rates import ClockedRates, data_rate

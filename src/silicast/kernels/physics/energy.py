@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
@@ -23,7 +23,6 @@ from silicast.core import xp
 from silicast.core.dtypes import BITS, RECIPES
 from silicast.core.numerics import F64, exp_fixed
 from silicast.core.prediction import Z90, Quantity
-from silicast.core.records import dataclass
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.physics.constants import load_physics

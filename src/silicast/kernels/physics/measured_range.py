@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
 
@@ -20,7 +21,6 @@ import numpy as np
 from silicast.core import xp
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import Domain
-from silicast.core.records import dataclass
 from silicast.hardware.device import NO_CAP, Device
 from silicast.kernels.physics.constants import load_physics
 from silicast.workload.graphs.op import OpBatch

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar, final
 
 from silicast.core import xp
 from silicast.core.numerics import F64, smooth_max
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Demand, Implementation
 from silicast.kernels.physics.constants import load_physics

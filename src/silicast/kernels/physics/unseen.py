@@ -22,12 +22,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, final
 
 from silicast.core import xp
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 from silicast.hardware.catalog import architecture_of, find_device
 from silicast.hardware.device import Device
 from silicast.kernels.physics.constants import load_physics

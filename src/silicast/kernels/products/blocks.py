@@ -7,6 +7,7 @@ instruction and addresses; what a compiler needs beyond that is not known.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -15,7 +16,6 @@ from numpy.typing import NDArray
 from silicast.core.dtypes import BITS, Recipe
 from silicast.core.errors import unsupported
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.configuration import Configuration, kinds
 from silicast.kernels.physics.device_rates import CoreLimits, core_limits

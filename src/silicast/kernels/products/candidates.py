@@ -12,7 +12,7 @@ True
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple, final
 
@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from silicast.core.dtypes import Recipe
 from silicast.core.errors import unknown_name
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.products.candidate_tables import (
     Row,

@@ -7,7 +7,7 @@ weighs by how close its predicted time is to the best (docs/explanation/gemm.md)
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, final
 
@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from silicast.core import xp
 from silicast.core.dtypes import BITS, Recipe, recipe_for
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.attention.attention_memory import L2_BYTES_PER_CLOCK_AND_CORE
 from silicast.kernels.implementation import Analysis, CandidateLabels, Demand, Implementation

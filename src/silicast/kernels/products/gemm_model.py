@@ -6,6 +6,7 @@ All arrays here have the shape (candidates, rows); docs/explanation/gemm.md deri
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -14,7 +15,6 @@ from msgspec import Struct
 from silicast.core import xp
 from silicast.core.dtypes import BITS, Recipe
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.physics.device_rates import data_rate
 from silicast.kernels.physics.power import HEADROOM

@@ -21,6 +21,7 @@ A back end is a library of the catalog; its constants, by class of formats, are 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
 
@@ -35,7 +36,6 @@ from silicast.core.dtypes import (
     recipe_for,
 )
 from silicast.core.numerics import F64, smooth_max
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.execution_models.row_counts import CountsRows
 from silicast.kernels.implementation import Analysis, Demand, Implementation

@@ -13,6 +13,7 @@ many products and one configuration. All operations are elementwise and exact in
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import final
 
@@ -23,7 +24,6 @@ from silicast.core.catalog import CATALOG
 from silicast.core.decode import Strict
 from silicast.core.dtypes import BITS, Recipe
 from silicast.core.numerics import F64, folded
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.experts.routing import ExpertLoads
 from silicast.kernels.physics.constants import PhysicsCard

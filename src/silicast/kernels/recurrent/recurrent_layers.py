@@ -17,6 +17,7 @@ leaves out the products of the inputs; ``projection`` is the width of an LSTM's 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar, final
 
@@ -25,7 +26,6 @@ import numpy as np
 from silicast.core.dtypes import BITS, RECIPES, recipe_for
 from silicast.core.errors import unsupported
 from silicast.core.numerics import F64, smooth_max
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Demand, Implementation
 from silicast.kernels.physics.constants import load_physics, shared_errors

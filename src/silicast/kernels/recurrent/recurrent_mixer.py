@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, final
 
 from silicast.core import xp
 from silicast.core.dtypes import RECIPES
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Analysis, Demand, Implementation
 from silicast.kernels.movement.streaming import element_bytes

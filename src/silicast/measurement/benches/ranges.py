@@ -5,11 +5,10 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal, final
 
 from silicast.core.dtypes import BITS
-from silicast.core.records import dataclass
 from silicast.measurement.machine.measured_machine import MeasuredMachine
 from silicast.measurement.records.records import Columns
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar, final
 
@@ -14,7 +14,6 @@ from silicast import __version__
 from silicast.core.calibrated import FittedCases, HeldOutRows, HostConstant, InModels
 from silicast.core.calibration import FORMAT, Calibration, Scope
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.learning.artefact import shipped_hash
 from silicast.measurement.calibrating.calibrate_collectives import (

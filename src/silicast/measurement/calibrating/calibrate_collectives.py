@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -11,7 +12,6 @@ import numpy as np
 from silicast.core.calibrated import CollectiveCurve
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Z90
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.measurement.calibrating.calibrate_kernels import (
     CONTRADICTS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -18,7 +18,6 @@ from silicast.core.calibration import Offset
 from silicast.core.errors import SilicastError
 from silicast.core.hashing import content_hash
 from silicast.core.prediction import Z90
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Implementation
 from silicast.learning.calibration_fit import MeasuredKernels, fit_offset, op_hash

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -42,7 +42,6 @@ from silicast.core.calibrated import HostConstant, InModels
 from silicast.core.calibration import FORMAT, Calibration, Scope
 from silicast.core.numerics import F64
 from silicast.core.prediction import Z90
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.hardware.host import Host
 from silicast.measurement.calibrating.measured_runs import THROUGHPUT, engine_of, is_served

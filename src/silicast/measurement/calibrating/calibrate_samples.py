@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
@@ -14,7 +15,6 @@ from silicast.core.calibrated import Blended
 from silicast.core.calibration import FORMAT, Calibration, Scope
 from silicast.core.errors import SilicastError, errors_located
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 from silicast.formats.tables import open_table, read_table
 from silicast.hardware.catalog import find_device
 from silicast.learning.board_networks import (

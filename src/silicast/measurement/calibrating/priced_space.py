@@ -10,6 +10,7 @@ framework it was measured with took longer, which intervals allow for.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import cache
 from typing import Final, final
 
@@ -18,7 +19,6 @@ import numpy as np
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import Z90, Quantity
-from silicast.core.records import dataclass
 from silicast.scenario.answer import Answer
 from silicast.scenario.decode import decode
 from silicast.scenario.run import run

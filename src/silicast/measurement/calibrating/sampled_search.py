@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
@@ -15,7 +16,6 @@ from silicast.core.errors import SilicastError, errors_located
 from silicast.core.naming import normalise
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import Quantity
-from silicast.core.records import dataclass
 from silicast.exploration.network_search import Measure, RankedNetworks, ranked, search_networks
 from silicast.formats.tables import read_table
 from silicast.learning.known_latencies import blended_ms, known_latencies, own_table, usual_ranks

@@ -6,7 +6,7 @@ import math
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, final
 
@@ -18,7 +18,6 @@ from silicast.core.calibration import Calibration, load_calibration, save_calibr
 from silicast.core.errors import SilicastError
 from silicast.core.hashing import content_hash
 from silicast.core.prediction import Quantity
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.hardware.host import Host
 from silicast.measurement.calibrating.calibrate_kernels import KEPT, NAMES, constant_of

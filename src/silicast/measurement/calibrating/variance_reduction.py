@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.learning.dispatch import implementation_of
 from silicast.measurement.design.points import KernelPoints, PointCovariance, ProcessParameters

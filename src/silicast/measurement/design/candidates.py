@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -18,7 +18,6 @@ import numpy as np
 from silicast.core.errors import SilicastError, unknown_name, unsupported
 from silicast.core.naming import near
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 from silicast.measurement.benches import BENCHES
 from silicast.measurement.benches.bench import Bench
 from silicast.measurement.benches.ranges import Ranges, Size

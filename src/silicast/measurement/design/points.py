@@ -23,13 +23,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal, final
 
 import numpy as np
 
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.kernels.implementation import Implementation
 from silicast.kernels.physics.constants import load_physics

@@ -12,11 +12,11 @@ import csv
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Literal, final
 
 from silicast.core.decode import Strict
-from silicast.core.records import dataclass
 from silicast.formats.engine_log import without_labels
 from silicast.formats.source import Source
 

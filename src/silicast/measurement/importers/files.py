@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
@@ -11,7 +12,6 @@ import msgspec
 
 from silicast.core.errors import SilicastError
 from silicast.core.files import opened_file, read_errors, writing
-from silicast.core.records import dataclass
 from silicast.formats.source import MAX_BYTES, Source
 from silicast.measurement.importers.importer import FileReading, Options, importer_of
 from silicast.measurement.records.records import read_measurements

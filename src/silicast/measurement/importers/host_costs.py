@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
-from silicast.core.records import dataclass
 from silicast.measurement.records.records import HostRow, RepeatSpread
 
 FEWEST = 8

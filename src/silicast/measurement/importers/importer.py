@@ -9,14 +9,13 @@ import math
 import pkgutil
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from silicast.core.catalog import catalog_files
 from silicast.core.decode import read_table
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.naming import near, normalise
-from silicast.core.records import dataclass
 from silicast.formats.source import CUT_OFF, Source
 from silicast.formats.tables import NAME, column_names
 from silicast.hardware.catalog import find_device

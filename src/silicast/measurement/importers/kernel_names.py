@@ -13,11 +13,11 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import final
 
 from silicast.core.decode import Strict, decode_json
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 from silicast.measurement.importers.importer import from_catalog
 from silicast.measurement.importers.recorded_calls import NotAKernelError, RecordedCall, kernel_of
 from silicast.measurement.records.records import Columns

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
 
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 from silicast.formats.source import Source
 from silicast.measurement.importers.importer import FileReading, Options
 from silicast.measurement.records.records import (

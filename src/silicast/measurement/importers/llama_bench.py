@@ -12,6 +12,7 @@ import math
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, final
 
@@ -19,7 +20,6 @@ import msgspec
 
 from silicast.core.catalog import CATALOG
 from silicast.core.decode import Strict
-from silicast.core.records import dataclass
 from silicast.formats.source import Source
 from silicast.measurement.importers.importer import FileReading, Importer, Options, session_of
 from silicast.measurement.records.records import Columns, Protocol, Record, RunRow, UnreadRow

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 from silicast.formats.source import Source
 from silicast.measurement.importers.field_map import arguments_in
 from silicast.measurement.importers.importer import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from typing import final
 
-from silicast.core.records import dataclass
 from silicast.formats.source import Source
 from silicast.measurement.importers.launches import LONGEST_US
 from silicast.measurement.importers.recorded_calls import (

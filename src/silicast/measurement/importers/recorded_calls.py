@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 from silicast.measurement.records.records import Columns
 from silicast.scenario.kernels.kernel_table_of import kernel_table_of
 from silicast.workload.operators import OperatorCall, TensorValue, kernels_of

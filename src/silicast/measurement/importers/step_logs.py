@@ -14,11 +14,11 @@ import re
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 
-from silicast.core.records import dataclass
 from silicast.formats.source import Source
 from silicast.measurement.importers.importer import (
     FileReading,

@@ -9,14 +9,13 @@ import platform
 import re
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import final
 
 from silicast.core.catalog import catalog_files
 from silicast.core.decode import Strict, read_table
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.measurement.machine.device_draft import Draft, Table, free_name
 

@@ -11,12 +11,11 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
 from silicast.core.files import write_atomically
-from silicast.core.records import dataclass
 from silicast.core.toml_text import number_text, toml_lines
 from silicast.hardware.catalog import device_from
 from silicast.hardware.device import Device

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, final
 
 import msgspec
 
 from silicast.core.errors import unsupported
-from silicast.core.records import dataclass
 from silicast.hardware.catalog import device_index
 from silicast.hardware.device import Device
 from silicast.hardware.device_file import tabulate

@@ -6,14 +6,13 @@ import importlib.util
 import platform
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Literal, final
 
 from silicast.core.errors import SilicastError, unsupported
 from silicast.core.packages import missing_package
-from silicast.core.records import dataclass
 from silicast.hardware.catalog import device_index, find_device
 from silicast.hardware.device import Device
 from silicast.hardware.index import device_names

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Literal, final
 
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 
 

@@ -9,9 +9,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import final
-
-from silicast.core.records import dataclass
 
 Query = Callable[[Sequence[str]], str]
 """Runs nvidia-smi with arguments and returns its output; "" where there is none."""

@@ -17,10 +17,10 @@ import os
 import pkgutil
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, final, get_args
 
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 from silicast.measurement.machine.measured_machine import MeasuredMachine
 from silicast.measurement.sweeps.runtime import capturing, on_side_stream
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from statistics import quantiles
 from typing import Any, final
-
-from silicast.core.records import dataclass
 
 HIDDEN, HEADS, KV_HEADS, PAST = 16, 2, 1, 4
 ROUNDS = 100

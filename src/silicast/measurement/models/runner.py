@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, final
 
 from silicast.core.errors import unknown_name
-from silicast.core.records import dataclass
 from silicast.measurement.machine.conditions import watch_of
 from silicast.measurement.machine.measured_machine import MeasuredMachine
 from silicast.measurement.models.model_case import (

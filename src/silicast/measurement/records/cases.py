@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
 from silicast.composition.engines.engine import default_engine
 from silicast.core.calibration import Calibration
 from silicast.core.hashing import content_hash
-from silicast.core.records import dataclass
 from silicast.measurement.records.dataset import DatasetRow, noise_of
 from silicast.measurement.records.records import CollectiveRow, HostRow, RunRow
 from silicast.scenario.decode import Scenario, decode

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, Generic, TypeVar, final
@@ -16,7 +16,6 @@ from silicast.core.calibration import Scope
 from silicast.core.errors import SilicastError
 from silicast.core.files import opened_file, read_errors
 from silicast.core.prediction import Z90
-from silicast.core.records import dataclass
 from silicast.formats.tables import read_table
 from silicast.hardware.device import Device
 from silicast.measurement.records.records import (

@@ -7,6 +7,7 @@ Kernels and runs are written as in a scenario, so that they can be predicted wit
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, final
@@ -17,7 +18,6 @@ from msgspec import Meta
 from silicast.core.decode import Strict, decode_json
 from silicast.core.errors import SilicastError
 from silicast.core.files import read_bounded
-from silicast.core.records import dataclass
 
 FORMAT = 1
 """Version of the schema."""

@@ -17,13 +17,13 @@ turns is compared, and its error is that of resampled rounds.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol, final
 
 import numpy as np
 
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 from silicast.core.toml_text import toml_lines
 from silicast.measurement.runtimes.minimal_pairs import NEUTRAL, STARTED, Pair, pairs
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
@@ -26,7 +27,6 @@ from silicast.composition.step.machine import IN_LINE
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.plain_data import read_scenario_file
 from silicast.core.prediction import Z90
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.learning.calibration_fit import SD_FLOOR
 from silicast.measurement.calibrating.scoring import TrialFolder, trial_folder

@@ -6,14 +6,13 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import final
 
 from silicast.core.errors import SilicastError
 from silicast.core.hashing import content_hash
-from silicast.core.records import dataclass
 from silicast.hardware.catalog import load_device_file
 from silicast.hardware.device import Device
 from silicast.measurement.design.candidates import SEED, KernelSelection, candidates_of

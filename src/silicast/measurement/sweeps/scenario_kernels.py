@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
@@ -16,7 +16,6 @@ from silicast.composition.step.states import BatchStates
 from silicast.composition.step.step import StepModel
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 from silicast.kernels.check import op_at
 from silicast.learning.dispatch import time_of
 from silicast.measurement.records.records import Columns

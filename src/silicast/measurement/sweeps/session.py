@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol, final
 
@@ -17,7 +18,6 @@ import msgspec
 
 from silicast.core.errors import SilicastError
 from silicast.core.hashing import content_hash
-from silicast.core.records import dataclass
 from silicast.measurement.records.dataset import REFERENCE
 from silicast.measurement.records.records import (
     CollectiveRow,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any, final
 
-from silicast.core.records import dataclass
 from silicast.measurement.calibrating.scoring import Scored, scored
 from silicast.measurement.records.cases import KERNELS, Case
 from silicast.measurement.records.dataset import REFERENCE

@@ -7,13 +7,12 @@ This module imports Triton, so that it is imported only where a kernel runs. Wit
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, final
 
 import torch
 import triton
 import triton.language as tl
-
-from silicast.core.records import dataclass
 
 STREAM_BLOCK = 1024
 COLUMNS = 64

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, final
 
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 from silicast.learning.configured import PRODUCTS
 from silicast.measurement.records.dataset import (
     DatasetRow,

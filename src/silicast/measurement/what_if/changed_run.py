@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any, final
 
 from silicast.core.dtypes import BITS
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 
 NORMS = ("rmsnorm", "layernorm")
 _ROWS = ("tokens", "rows", "elements", "batch")

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, final
@@ -22,7 +22,6 @@ from typing import Any, final
 from silicast.core.dtypes import BITS
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Quantity
-from silicast.core.records import dataclass
 from silicast.hardware.catalog import find_device, load_device_file
 from silicast.measurement.importers.files import import_files
 from silicast.measurement.importers.importer import FileReading

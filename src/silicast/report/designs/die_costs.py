@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, final
 
 from rich.console import Group, RenderableType
@@ -13,7 +13,6 @@ from silicast.accelerator.design.die_cost import Area, DieCost, area_of, die_cos
 from silicast.accelerator.design.technology import area_factor, node_energy_factor
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Quantity
-from silicast.core.records import dataclass
 from silicast.report.drawing.numbers import rounded, whole
 from silicast.report.drawing.tables import FactSheet, listing
 

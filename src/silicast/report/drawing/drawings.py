@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Final, final
-
-from silicast.core.records import dataclass
 
 WIDTH: Final = 720.0
 """Units of a drawing's width; the page scales it."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from io import BytesIO
 from pathlib import Path
 from typing import Any, final
 
-from silicast.core.records import dataclass
 from silicast.report.drawing.plot_file import check_plot, figure_class, save_plot
 from silicast.report.tasks.sequences import without_tokens
 from silicast.scenario.answer import Answer, Belief

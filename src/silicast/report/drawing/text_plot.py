@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final, final
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
-
-from silicast.core.records import dataclass
 
 HEIGHT: Final = 12
 """Lines between the axes."""

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
 from rich.console import RenderableType
 
 from silicast.composition.step.pipes import CLOCKED
 from silicast.core.prediction import Z90
-from silicast.core.records import dataclass
 from silicast.report.drawing.numbers import percent
 from silicast.report.drawing.tables import listing
 

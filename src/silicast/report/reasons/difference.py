@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, final
 
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.metrics import metric_of
 from silicast.core.prediction import Z90, spread_of_ratio
-from silicast.core.records import dataclass
 from silicast.report.reasons.causes import OF_WAITS, Side, host_causes, kernel_causes, picoseconds
 from silicast.report.reasons.why import find_part
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 from silicast.exploration.prices import Price
 from silicast.report.answers import metrics_table, notes, setup_lines, title
 from silicast.report.drawing.numbers import percent, rounded

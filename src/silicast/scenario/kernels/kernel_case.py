@@ -13,13 +13,13 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, final
 
 import silicast.scenario.kernels.tables as package
 from silicast.core.errors import SilicastError, errors_at, require, unknown_field, unknown_name
 from silicast.core.naming import near
 from silicast.core.plain_data import shown
-from silicast.core.records import dataclass
 from silicast.kernels.configuration import Pairs, read_configuration
 from silicast.scenario.kernels.tables._spec import DIRECTION, Lowering, OpSpec, Range, with_pass
 from silicast.scenario.reading.kinds_of_names import collective_hint, dtype_name, is_collective

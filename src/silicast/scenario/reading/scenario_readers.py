@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
-
-from silicast.core.records import dataclass
 
 Tree = dict[str, Any]
 _Read = Callable[[Sequence[Path], int, str, Mapping[str, str]], tuple[Tree, list[str]]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast, final, get_args
 
 from silicast.composition.engines.attention_scores import writes_scores
@@ -12,7 +13,6 @@ from silicast.composition.power.energy import is_modelled
 from silicast.composition.step.machine import Machine
 from silicast.core.dtypes import BLOCKS, RECIPES, key_format, value_format
 from silicast.core.errors import SilicastError, errors_at, unsupported
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.hardware.host import Host
 from silicast.hardware.platforms import maker_of

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, final
 
 from silicast.composition.step.machine import Machine
 from silicast.composition.timeline.trace_events import Arrow, PredictedTimeline, Slice, Track
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Domain, Part, Quantity, to_picoseconds, weakest_tier
-from silicast.core.records import dataclass
 from silicast.distributed.traces.trace_prices import ActivityPrices, prices_of
 from silicast.distributed.traces.trace_replay import (
     COMMUNICATION,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
@@ -10,7 +11,6 @@ import numpy as np
 
 from silicast.core.errors import over_limit
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 from silicast.serving.traffic.requests import SECOND_NS, Requests
 
 MOST_PERIODS = 20_000

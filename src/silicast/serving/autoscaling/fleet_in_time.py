@@ -12,13 +12,13 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
 from silicast.core.monotone import largest
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 from silicast.serving.autoscaling.demand import PeriodDemand, work_ahead
 from silicast.serving.autoscaling.load_curve import ReplicaCurve
 from silicast.serving.autoscaling.policies import SMOOTH_S, FleetView, ScalingPolicy

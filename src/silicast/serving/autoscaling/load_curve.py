@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
@@ -17,7 +18,6 @@ import numpy as np
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 from silicast.serving.capacity.objective import LatencyObjective
 from silicast.serving.statistics.metrics import QUANTILES
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import numpy as np
 
 from silicast.core.monotone import TOLERANCE, Bracket, bracketed
-from silicast.core.records import dataclass
 from silicast.serving.capacity.objective import LatencyObjective
 from silicast.serving.simulation.event_loop import ReplicaSpec, Simulation
 from silicast.serving.statistics.metrics import rates

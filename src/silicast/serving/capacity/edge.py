@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, final
 
 import numpy as np
 
 from silicast.core.numerics import F64
 from silicast.core.prediction import Z90
-from silicast.core.records import dataclass
 
 Excess = Mapping[str, float]
 """Statistic -> logarithm of its value over its limit; below zero it is kept."""

@@ -8,11 +8,11 @@ communications", ICC 1979).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
-from silicast.core.records import dataclass
 from silicast.serving.simulation.event_loop import ReplicaSpec
 from silicast.serving.statistics.records import NANO
 from silicast.serving.traffic.requests import Requests

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import final
 
@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 from silicast.serving.statistics.metrics import LATENCIES, QUANTILES, statistics_ms
 from silicast.serving.statistics.records import Gaps, Records
 from silicast.serving.statistics.steady import GROWTH, MOST_CUT, queue_growth

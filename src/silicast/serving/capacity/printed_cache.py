@@ -4,12 +4,12 @@ the model allows it holds.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, final
 
 from silicast.composition.memory.memory import GIB
 from silicast.composition.passes.deployment import Deployment
 from silicast.core.prediction import Z90, Quantity
-from silicast.core.records import dataclass
 from silicast.serving.kv.kv_pool import KvLayout
 from silicast.serving.simulation.launch import serving_table, start_of, usual_sequences
 from silicast.serving.simulation.limits import UNBOUNDED, Limits

@@ -5,12 +5,12 @@ limits with which its engine starts and what its cache holds.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Literal, final
 
 from silicast.composition.passes.deployment import Deployment
 from silicast.core.monotone import largest
-from silicast.core.records import dataclass
 from silicast.serving.kv.kv_pool import KvLayout
 from silicast.serving.simulation.launch import Expected, limits_of
 from silicast.serving.simulation.limits import Limits

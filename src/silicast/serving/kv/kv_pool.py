@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
 
@@ -10,7 +11,6 @@ import numpy as np
 
 from silicast.composition.passes.deployment import Deployment
 from silicast.core.numerics import I64
-from silicast.core.records import dataclass
 from silicast.workload.models.counting import kv_bytes_per_token, kv_cache_bytes
 
 LONGEST = 1 << 24

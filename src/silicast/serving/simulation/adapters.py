@@ -8,7 +8,7 @@ one call of each, which reads the weights of every adapter that the step's seque
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -21,7 +21,6 @@ from silicast.composition.step.stage_graph import StageGraph
 from silicast.composition.step.step import StepModel
 from silicast.core.dtypes import BITS
 from silicast.core.errors import SilicastError, unknown_name, unmodelled
-from silicast.core.records import dataclass
 from silicast.serving.simulation.event_loop import ReplicaSpec
 from silicast.workload.graphs.graph import Block, Graph, Node
 from silicast.workload.graphs.nodes import Nodes

@@ -12,7 +12,7 @@ a batch without drafts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import final
 
 import msgspec
@@ -31,7 +31,6 @@ from silicast.composition.step.states import BatchStates
 from silicast.composition.step.step import step_model
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import ErrorFactors, Prediction
-from silicast.core.records import dataclass
 from silicast.serving.simulation.drafting import Drafting, drafter_weights, seen_share
 from silicast.serving.simulation.speculation import steps_until
 

@@ -10,7 +10,7 @@ engine's own (llama.cpp).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -23,7 +23,6 @@ from silicast.composition.step.stage_graph import StageGraph
 from silicast.composition.step.states import BatchStates, segment_sums
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import I64
-from silicast.core.records import dataclass
 from silicast.kernels.physics.formats import with_format
 from silicast.serving.simulation.event_loop import ReplicaSpec
 from silicast.serving.simulation.launch import serving_table, start_of

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -17,7 +18,6 @@ from numpy.typing import NDArray
 
 from silicast.composition.prices.stepper import Stepper, StepPricing
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 from silicast.serving.kv.kv_pool import KvLayout
 from silicast.serving.simulation.replica import Replica, Role
 from silicast.serving.simulation.routers import LeastLoaded, RoundRobin, Router

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from silicast.composition.passes.deployment import Deployment
-from silicast.core.records import dataclass
 from silicast.serving.simulation.event_loop import KvLink, ReplicaSpec, Simulation
 from silicast.serving.simulation.routers import RoundRobin, Router
 from silicast.serving.statistics.records import Records

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 from silicast.composition.engines.engine import BoardTable, ServingTable
 from silicast.composition.passes.deployment import Deployment, board_of
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 from silicast.serving.kv.host_cache import HostLink
 from silicast.serving.kv.kv_pool import KvLayout
 from silicast.serving.simulation.limits import UNBOUNDED, Limits

@@ -15,11 +15,11 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import final
 
 from silicast.composition.prices.step_price import Needs
 from silicast.composition.step.concurrency import slowdown
-from silicast.core.records import dataclass
 
 UNIT = 1 << 16
 """Progress of a nanosecond of work that nothing slows."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
 from operator import mul
@@ -21,7 +22,6 @@ from typing import final
 import numpy as np
 
 from silicast.core.numerics import F64, I64, mixed_bits, uniform_of
-from silicast.core.records import dataclass
 
 _COUNTED = 128
 """Tokens of a sequence up to which its steps are counted one by one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import final
 
@@ -12,7 +12,6 @@ from silicast.composition.memory.memory_advice import less_on_device, weights_on
 from silicast.composition.passes.deployment import Deployment
 from silicast.core.errors import SilicastError
 from silicast.core.monotone import largest
-from silicast.core.records import dataclass
 from silicast.serving.kv.kv_pool import KvLayout
 from silicast.workload.models.counting import state_bytes
 

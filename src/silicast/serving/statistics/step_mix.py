@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, final
 
 import numpy as np
@@ -10,7 +11,6 @@ from silicast.composition.step.states import BatchStates
 from silicast.composition.step.step import StepModel
 from silicast.composition.timeline.breakdown import Breakdown
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 from silicast.serving.statistics.records import StepLog
 
 Kind = Literal["decode", "prefill"]

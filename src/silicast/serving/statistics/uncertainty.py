@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import numpy as np
@@ -30,7 +30,6 @@ from silicast.composition.prices.stepper import Pace, PacedPrices
 from silicast.core.metrics import LATENCIES, METRICS
 from silicast.core.numerics import I64
 from silicast.core.prediction import Z90, ErrorFactors, Quantity
-from silicast.core.records import dataclass
 from silicast.serving.simulation.event_loop import ReplicaSpec
 from silicast.serving.statistics.metrics import QUANTILES
 from silicast.serving.statistics.other_paces import Metrics, at_paces

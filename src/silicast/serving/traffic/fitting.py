@@ -7,13 +7,13 @@ nearest is taken. The error is measured on draws of it, by the code that draws r
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, final
 
 import numpy as np
 
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 from silicast.serving.traffic.lengths import INPUTS, lengths, stream
 from silicast.serving.traffic.requests import SECOND_NS, Requests
 from silicast.serving.traffic.traffic import arrivals

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import numpy as np
 
 from silicast.core.numerics import I64
-from silicast.core.records import dataclass
 
 SECOND_NS = 1_000_000_000
 

@@ -12,6 +12,7 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn, final
 
@@ -19,7 +20,6 @@ import numpy as np
 
 from silicast.core.errors import SilicastError, over_limit
 from silicast.core.numerics import I64
-from silicast.core.records import dataclass
 from silicast.formats.tables import column_names
 from silicast.serving.traffic.lengths import MOST_TOKENS
 from silicast.serving.traffic.requests import SECOND_NS, Content, Requests

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
 from silicast.core.errors import over_limit
 from silicast.core.numerics import F64, I64, exp_fixed, log_fixed
-from silicast.core.records import dataclass
 from silicast.serving.traffic.lengths import ARRIVALS, PREFIXES, even_gamma, stream, unit_gamma
 from silicast.serving.traffic.requests import SECOND_NS, Content, Requests
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar, final
 
-from silicast.core.records import dataclass
 from silicast.core.registry import Registry
 
 Allocation = tuple[int, int]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, final
 
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 from silicast.formats.fields import Fields
 from silicast.workload.families import layers
 from silicast.workload.families.family import PARTS, TYPES, ModelFamily, Value, ValueRule

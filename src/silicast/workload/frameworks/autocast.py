@@ -9,11 +9,10 @@ writes is a kernel.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import final
 
 from silicast.core.dtypes import BITS
-from silicast.core.records import dataclass
 from silicast.workload.graphs.graph import Block, Graph, Node
 from silicast.workload.graphs.op import Op, Variant
 from silicast.workload.graphs.outputs import result_bytes

@@ -15,11 +15,10 @@ Here a node is *inlined* (computed in the kernels that read its result, and no k
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import final
 
-from silicast.core.records import dataclass
 from silicast.workload.graphs.graph import Graph, Loops, Node, TensorValue
 from silicast.workload.graphs.image_layout import with_layout
 from silicast.workload.graphs.op import Op

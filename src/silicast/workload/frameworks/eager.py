@@ -9,11 +9,10 @@ that the model code in Hugging Face transformers launches; a compiler puts back 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol, final
 
 from silicast.core.dtypes import BITS
-from silicast.core.records import dataclass
 from silicast.workload.frameworks.autocast import autocast_graph
 from silicast.workload.frameworks.compiled import fused_graph
 from silicast.workload.frameworks.model_code import (

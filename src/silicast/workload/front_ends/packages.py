@@ -11,12 +11,12 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, final
 
 from silicast.core.errors import SilicastError, errors_at, unknown_name, unsupported
 from silicast.core.naming import near
-from silicast.core.records import dataclass
 from silicast.workload.front_ends.failures import import_failure, line_of
 from silicast.workload.front_ends.programs import graph_of, require_torch
 from silicast.workload.graphs.graph import Graph

@@ -15,6 +15,7 @@ import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
@@ -27,7 +28,6 @@ from torch.utils._sympy.value_ranges import ValueRanges
 
 from silicast.core.errors import SilicastError, over_limit, unsupported
 from silicast.core.files import opened_file, size_text
-from silicast.core.records import dataclass
 
 NAME = re.compile(r"[A-Za-z_][\w.]*\Z")
 TARGET = re.compile(

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal, final
 
 from silicast.core.dtypes import BITS
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 from silicast.workload.graphs.op import Affine, Dim, Op
 
 

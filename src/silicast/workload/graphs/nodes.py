@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal, final
 
 from silicast.core.dtypes import Recipe, stored_bytes
-from silicast.core.records import dataclass
 from silicast.workload.graphs.graph import Node
 from silicast.workload.graphs.op import Affine, Dim, Op, Variant
 from silicast.workload.models.model import LayerKind, ModelConfig

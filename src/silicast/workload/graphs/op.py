@@ -9,6 +9,7 @@ the kernel, so identity ignores them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, final, overload
 
 import numpy as np
@@ -16,7 +17,6 @@ from msgspec import Struct
 
 from silicast.core.compiled import entries
 from silicast.core.numerics import I64
-from silicast.core.records import dataclass
 
 UNMODELLED = "unmodelled"
 """Flag of an operation without a model: its bytes and its launch are counted."""

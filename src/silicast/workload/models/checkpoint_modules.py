@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 from silicast.core.errors import SilicastError, errors_at
-from silicast.core.records import dataclass
 from silicast.workload.models.checkpoint import (
     AUTO_ROUND,
     group_recipes,

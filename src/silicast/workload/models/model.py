@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, final, get_args
 
-from silicast.core.records import dataclass
 from silicast.workload.models.model_parts import (
     MLA,
     LayerKind,

@@ -5,11 +5,11 @@ of single layers, and what tells one layer from another.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar, final
 
 from silicast.core.dtypes import BITS
 from silicast.core.errors import ErrorKind, SilicastError
-from silicast.core.records import dataclass
 
 STATE_BYTES = 4
 """Of an element of a recurrent state: serving engines keep it in fp32."""

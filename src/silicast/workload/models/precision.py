@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import final
 
 from silicast.core.dtypes import BITS, CACHE_BLOCKS, MIXED_CACHES, RECIPES, Recipe, recipe_for
 from silicast.core.errors import SilicastError, errors_located
-from silicast.core.records import dataclass
 
 _BY_FORMATS: dict[tuple[str, str], str] = {
     ("fp64", "fp64"): "fp64", ("fp32", "fp32"): "fp32", ("bf16", "bf16"): "bf16",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, final
 
 from silicast.core.dtypes import RECIPES, Recipe, stored_bytes
-from silicast.core.records import dataclass
 from silicast.workload.models.precision import Precision
 from silicast.workload.transformers.plan import Shard
 

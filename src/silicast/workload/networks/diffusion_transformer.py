@@ -8,10 +8,10 @@ time and is computed once an image.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, final
 
 from silicast.core.errors import SilicastError, unmodelled
-from silicast.core.records import dataclass
 from silicast.workload.graphs.graph import Graph
 from silicast.workload.networks.network_nodes import NetworkNodes, class_in
 

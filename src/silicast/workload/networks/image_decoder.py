@@ -7,10 +7,10 @@ blocks from the widest to the narrowest, with twice the pixels a side after all 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 from silicast.core.errors import SilicastError, unmodelled
-from silicast.core.records import dataclass
 from silicast.workload.graphs.graph import Graph
 from silicast.workload.networks.network_nodes import NetworkNodes, class_in
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import final
 
@@ -9,7 +10,6 @@ from silicast.core.catalog import catalog_files
 from silicast.core.decode import Strict, read_table
 from silicast.core.errors import unmodelled
 from silicast.core.naming import normalise
-from silicast.core.records import dataclass
 from silicast.workload.graphs.graph import Graph
 from silicast.workload.networks.network_nodes import NetworkNodes
 from silicast.workload.transformers.plan import encoder_ranks

@@ -10,11 +10,11 @@ were seen before (Malkov and Yashunin 2018, section 4).
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Literal, final
 
 from silicast.core.catalog import CATALOG
 from silicast.core.decode import Strict, read_table
-from silicast.core.records import dataclass
 
 SEEN = 0.5
 """Share of a node's neighbours on the lowest level that a walk has visited before."""

@@ -7,10 +7,10 @@ all blocks; a block adds a table of its own.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 from silicast.workload.graphs.graph import Graph
 from silicast.workload.networks.network_nodes import NetworkNodes, size_in
 

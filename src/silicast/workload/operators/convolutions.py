@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, final
 
-from silicast.core.records import dataclass
 from silicast.workload.graphs.image_layout import with_channels_last
 from silicast.workload.graphs.op import Op, Variant
 from silicast.workload.operators.products import FLOATS, format_of, product

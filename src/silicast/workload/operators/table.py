@@ -10,9 +10,9 @@ A new operator is one function::
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
-from silicast.core.records import dataclass
 from silicast.workload.graphs.graph import TensorValue
 from silicast.workload.graphs.op import Op, Variant
 

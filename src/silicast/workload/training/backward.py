@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import final
 
 from silicast.core.dtypes import BITS, RECIPES
-from silicast.core.records import dataclass
 from silicast.workload.graphs.graph import BACKWARD, Block, Graph, Node
 from silicast.workload.graphs.op import INTEGERS, Op, Variant
 from silicast.workload.graphs.outputs import result_bytes

@@ -8,10 +8,9 @@ product: parameters, but no kernel. docs/explanation/workload.md lists the nodes
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import final
 
-from silicast.core.records import dataclass
 from silicast.workload.graphs.graph import Block, Graph, Node
 from silicast.workload.graphs.nodes import (
     ALL_TOKENS,

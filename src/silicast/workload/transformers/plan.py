@@ -4,12 +4,11 @@ model on one tensor-parallel rank.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, final
 
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 from silicast.workload.models.model import LayerKind, ModelConfig
 from silicast.workload.models.model_parts import require
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any, Final, final
 
@@ -18,7 +18,6 @@ import numpy as np
 
 from silicast.core.errors import SilicastError, unknown_name, unmodelled, unsupported
 from silicast.core.prediction import Quantity
-from silicast.core.records import dataclass
 from silicast.scenario.answer import Answer, Belief
 from silicast.scenario.answers.serving.simulated import Simulated
 from silicast.scenario.decode import Scenario, decode

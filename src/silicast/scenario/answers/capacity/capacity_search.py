@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, final
 
 import msgspec
@@ -13,7 +13,6 @@ import numpy as np
 from silicast.core.errors import SilicastError
 from silicast.core.monotone import TOLERANCE, Bracket
 from silicast.core.prediction import Z90, Quantity
-from silicast.core.records import dataclass
 from silicast.scenario.answer import Answer, Belief
 from silicast.scenario.answers.capacity.fleet_size import FleetSize, of_pools
 from silicast.scenario.answers.capacity.power_budget import check_budget, most_power_w

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 
 FIELD: Final = "--bytes"
 EXAMPLE: Final = "for example 256MB, 1MiB, 1KiB..1GiB or 1MiB,4MiB..1GiB"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
@@ -16,7 +17,6 @@ from silicast.composition.step.step import step_model
 from silicast.composition.timeline.breakdown import Breakdown, once
 from silicast.core.dtypes import RECIPES
 from silicast.core.prediction import Domain, Quantity
-from silicast.core.records import dataclass
 from silicast.hardware.catalog import device_index
 from silicast.hardware.device import Device
 from silicast.workload.models.counting import active_parameters, parameters

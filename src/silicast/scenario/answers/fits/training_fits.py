@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import msgspec
@@ -12,7 +12,6 @@ from silicast.composition.engines.engine import default_engine
 from silicast.core.errors import SilicastError
 from silicast.core.monotone import largest
 from silicast.core.prediction import Quantity
-from silicast.core.records import dataclass
 from silicast.distributed.pipeline.chunk import Rank
 from silicast.scenario.answer import Answer, answer
 from silicast.scenario.answerer import ignored

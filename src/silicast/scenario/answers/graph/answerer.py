@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -24,7 +24,6 @@ from silicast.composition.timeline.trace_events import PredictedTimeline
 from silicast.core.calibrated import Blended
 from silicast.core.errors import SilicastError, errors_located
 from silicast.core.prediction import Domain, Quantity, Tier
-from silicast.core.records import dataclass
 from silicast.hardware.catalog import find_device
 from silicast.hardware.device import Device
 from silicast.kernels.physics.roofline import on_chip

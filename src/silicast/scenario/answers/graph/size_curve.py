@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
 from silicast.core.errors import SilicastError
 from silicast.core.monotone import largest
-from silicast.core.records import dataclass
 from silicast.scenario.answer import Answer
 from silicast.scenario.reading.limits import MAX_SIZE
 from silicast.scenario.reading.numbers import series

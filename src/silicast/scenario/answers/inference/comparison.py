@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, final
 
 import msgspec
@@ -14,7 +14,6 @@ from silicast.composition.passes.deployment import Deployment
 from silicast.composition.passes.static_batch import batch_memory
 from silicast.core.errors import SilicastError
 from silicast.core.prediction import Quantity
-from silicast.core.records import dataclass
 from silicast.exploration.carried import (
     MOST_STAGES,
     Carried,

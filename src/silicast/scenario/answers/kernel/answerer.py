@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeGuard, final
 
 from msgspec import structs
@@ -15,7 +15,6 @@ from silicast.composition.step.remarks import ELSEWHERE
 from silicast.core.errors import SilicastError, over_limit
 from silicast.core.plain_data import shown
 from silicast.core.prediction import Part, Quantity, Tier, to_picoseconds
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.hardware.platforms import listed, runs_on
 from silicast.kernels.implementation import Implementation

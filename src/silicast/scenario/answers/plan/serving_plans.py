@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Final, final
 
@@ -20,7 +20,6 @@ from silicast.composition.engines.engine import default_engine
 from silicast.composition.passes.deployment import Deployment
 from silicast.core.errors import SilicastError, over_limit
 from silicast.core.prediction import Quantity
-from silicast.core.records import dataclass
 from silicast.exploration.belonging import UncertainPoint, belonging, best_probability, meeting
 from silicast.exploration.serving_plans import (
     RATE,

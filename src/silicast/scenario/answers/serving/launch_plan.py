@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, final
 
 from silicast.core.errors import SilicastError, unsupported
-from silicast.core.records import dataclass
 from silicast.scenario.answers.serving.answerer import prepared
 from silicast.scenario.decode import Scenario
 from silicast.scenario.resolving.traffic import OPEN_REQUESTS

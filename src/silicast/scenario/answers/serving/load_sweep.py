@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, final
 
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 from silicast.scenario.answer import Answer
 from silicast.scenario.reading.numbers import series
 from silicast.scenario.set_fields import with_fields

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import final
 
 import msgspec
@@ -13,7 +13,6 @@ from silicast.composition.prices.step_price import StepNeeds
 from silicast.composition.prices.stepper import SlowerPrices
 from silicast.composition.step.step import step_model
 from silicast.core.errors import SilicastError, errors_located, unknown_name, unsupported
-from silicast.core.records import dataclass
 from silicast.hardware.device import Device
 from silicast.hardware.partitions import chosen_profiles, fewer_cores, isolated, sharing
 from silicast.hardware.platforms import listed, runs_on

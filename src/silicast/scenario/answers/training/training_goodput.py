@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
@@ -13,7 +13,6 @@ from silicast.composition.engines.host_copies import link_bytes_per_s
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
 from silicast.core.prediction import Quantity
-from silicast.core.records import dataclass
 from silicast.distributed.pipeline.stalls import Checkpoint
 from silicast.distributed.ranks.dispersion import Dispersion
 from silicast.distributed.step.reliability import (

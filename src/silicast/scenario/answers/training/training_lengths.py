@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import msgspec
 
 from silicast.core.errors import SilicastError
-from silicast.core.records import dataclass
 from silicast.distributed.pipeline.chunk import Rank
 from silicast.distributed.ranks.adapters import WIDE
 from silicast.distributed.ranks.plan import TrainingPlan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 from silicast.composition.engines.host_copies import node_host
@@ -12,7 +12,6 @@ from silicast.composition.passes.program import GB
 from silicast.composition.passes.training_step import TrainingStep
 from silicast.core.numerics import F64
 from silicast.core.prediction import Quantity
-from silicast.core.records import dataclass
 from silicast.distributed.memory.memory import RankMemory, Rules, checkpoint_bytes, rows_memory
 from silicast.distributed.memory.memory_rows import PipelineRanks
 from silicast.distributed.memory.memory_search import OFFLOAD, candidates_memory, remedies

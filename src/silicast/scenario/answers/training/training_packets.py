@@ -4,12 +4,12 @@ there, which the times of their collectives do not hold.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import final
 
 from silicast.communication.flows.packets import PacketEffects, effects_by_rates, widened
 from silicast.composition.step.stage_graph import topology
 from silicast.core.prediction import Domain, Part, Quantity
-from silicast.core.records import dataclass
 from silicast.scenario.answers.training.training_runs import TrainingRun
 
 EXCHANGED = ("weights_", "gradients_")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, final, get_args
 
@@ -19,7 +19,6 @@ from silicast.composition.passes.training_step import (
 from silicast.core.dtypes import RECIPES
 from silicast.core.errors import SilicastError, errors_at, unknown_name
 from silicast.core.prediction import Prediction
-from silicast.core.records import dataclass
 from silicast.distributed.memory.offload import Offload
 from silicast.distributed.pipeline.chunk import Rank
 from silicast.distributed.pipeline.stalls import Loading

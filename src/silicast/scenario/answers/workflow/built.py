@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, final
 
@@ -14,7 +14,6 @@ from silicast.composition.prices.exit_prices import ExitPrices
 from silicast.composition.prices.step_prices import step_prices
 from silicast.core.errors import SilicastError, errors_at, unmodelled
 from silicast.core.numerics import F64, I64
-from silicast.core.records import dataclass
 from silicast.scenario.answers.serving.answerer import PreparedServing, prepared_for
 from silicast.scenario.answers.serving.tenants import DeviceDivision, division_of, neighbour_of
 from silicast.scenario.answers.workflow.cluster_pool import NAME, ClusterPool, devices_in_order

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import final
 
 import msgspec
@@ -26,7 +27,6 @@ from silicast.composition.step.step import step_model
 from silicast.composition.timeline.breakdown import Breakdown
 from silicast.core.numerics import F64, I64, log_fixed
 from silicast.core.prediction import Z90, Tier
-from silicast.core.records import dataclass
 from silicast.scenario.answer import GIVEN
 from silicast.scenario.answers.serving.answerer import PreparedServing
 from silicast.scenario.answers.serving.served import Served

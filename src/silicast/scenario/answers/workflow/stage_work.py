@@ -13,6 +13,7 @@ import importlib
 import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import ClassVar, final
 
 import msgspec
@@ -24,7 +25,6 @@ from silicast.composition.passes.program import ProgramPass
 from silicast.composition.step.machine import Machine
 from silicast.core.errors import SilicastError
 from silicast.core.numerics import F64
-from silicast.core.records import dataclass
 from silicast.scenario.answer import GIVEN
 from silicast.scenario.answers.workflow import works
 from silicast.scenario.decode import Scenario, part_of

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 from silicast.core.errors import SilicastError, require, unknown_name
 from silicast.core.naming import near
 from silicast.core.plain_data import shown
-from silicast.core.records import dataclass
 from silicast.kernels.registry import implementation_for
 from silicast.kernels.rows.chain_model import BACKWARD, BOTH, ChainedKernel
 from silicast.workload.families.family import families

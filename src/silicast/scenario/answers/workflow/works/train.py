@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import ClassVar, final
 
 import msgspec
 import numpy as np
 
 from silicast.core.errors import errors_at
-from silicast.core.records import dataclass
 from silicast.scenario.answers.training.training_runs import TrainingRun, run_of
 from silicast.scenario.answers.workflow.stage_work import (
     StageContext,
