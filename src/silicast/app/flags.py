@@ -181,6 +181,19 @@ def key_values(
     return fields
 
 
+TABLE_EXAMPLES = {"speculative": "method=eagle,k=3,acceptance=0.7", "lora": "rank=16,adapters=8"}
+
+
+def table_of(name: str, text: str) -> dict[str, Any]:
+    """A table of a scenario from what a flag of its name says.
+
+    >>> table_of("lora", "rank=16, adapters=8")
+    {'rank': 16, 'adapters': 8}
+    """
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    return key_values(words, f"--{name}", TABLE_EXAMPLES[name])
+
+
 def plan_degrees(text: str) -> dict[str, int]:
     """A plan such as ``tp=2,pp=2``.
 

@@ -9,22 +9,10 @@ from typing import Annotated, Any, final
 from cyclopts import Parameter
 
 from silicast.app.arguments import described, placed
-from silicast.app.flags import engine_of, key_values
+from silicast.app.flags import engine_of, table_of
 from silicast.app.price_flag import price_of, with_price
 from silicast.app.slo_flag import slo_of
 from silicast.core.errors import SilicastError
-
-EXAMPLES = {"speculative": "method=eagle,k=3,acceptance=0.7", "lora": "rank=16,adapters=8"}
-
-
-def table_of(name: str, text: str) -> dict[str, Any]:
-    """A table of a scenario from what a flag of its name says.
-
-    >>> table_of("lora", "rank=16, adapters=8")
-    {'rank': 16, 'adapters': 8}
-    """
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    return key_values(words, f"--{name}", EXAMPLES[name])
 
 
 @final

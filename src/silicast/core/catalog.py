@@ -16,13 +16,15 @@ def catalog_files(kind: str, suffix: str) -> Iterator[Path]:
         kind: sub-folder ("devices", "models", "engines", "hosts", "physics").
         suffix: file ending, with its dot.
     """
-    folders = [CATALOG / kind]
+    yield from sorted((CATALOG / kind).glob(f"*{suffix}"))
+    yield from own_files(kind, suffix)
+
+
+def own_files(kind: str, suffix: str) -> Iterator[Path]:
+    """Those of them that stand in the user's own folder."""
     user_folder = os.environ.get("SILICAST_CATALOG")
-    if user_folder:
-        folders.append(Path(user_folder) / kind)
-    for folder in folders:
-        if folder.is_dir():
-            yield from sorted(folder.glob(f"*{suffix}"))
+    if user_folder and (folder := Path(user_folder) / kind).is_dir():
+        yield from sorted(folder.glob(f"*{suffix}"))
 
 
 def catalog_hash(*kinds: str) -> str:

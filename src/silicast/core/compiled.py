@@ -1,6 +1,6 @@
 """Catalog folders whose TOML files are compiled into one JSON file, which is read much faster.
 
-``python -m silicast.core.compiled`` writes ``index.json`` of each folder anew; a test says when
+``python -m silicast.core.compiled`` writes ``compiled.json`` of each folder anew; a test says when
 that is due. Files in the user's own folder (``SILICAST_CATALOG``) are read as they are.
 """
 
@@ -8,18 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import TypeVar, final
+from pathlib import Path
+from typing import Any, TypeVar, final
 
 import msgspec
 
-from silicast.core.catalog import CATALOG, catalog_files
+from silicast.core.catalog import CATALOG, own_files
 from silicast.core.decode import decode, decode_json, read_toml
 from silicast.core.errors import SilicastError
 
-PAGES = {"engines": "docs/how-to/add-an-engine.md", "libraries": "docs/reference/libraries.md"}
+PAGES = {
+    "engines": "docs/how-to/add-an-engine.md",
+    "libraries": "docs/reference/libraries.md",
+    "clusters": "docs/reference/devices.md",
+    "devices": "docs/reference/devices.md",
+    "hosts": "docs/reference/devices.md",
+    "tuning": "docs/explanation/gemm.md",
+}
 """Folder -> the page that describes its files."""
 FOLDERS = tuple(PAGES)
-INDEX = "index.json"
+BY_FILE = frozenset({"clusters", "devices", "hosts", "tuning"})
+"""Folders whose files are called as they are stored. A user's own file there stands beside the
+package's.
+"""
+INDEX = "compiled.json"
 
 T = TypeVar("T")
 
@@ -45,23 +57,30 @@ class FileNames(msgspec.Struct, frozen=True):
 
 
 @cache
+def shipped(folder: str) -> Mapping[str, msgspec.Raw]:
+    """Name -> content as JSON, for every file of the package in a folder."""
+    content = (CATALOG / folder / INDEX).read_bytes()
+    return msgspec.json.decode(content, type=dict[str, msgspec.Raw])
+
+
+@cache
 def entries(folder: str) -> Mapping[str, CompiledFile]:
-    """Name -> file, for every file of a folder; a user's own file takes the place of the package's.
+    """Name -> file, for every file of a folder; a user's own file takes the place of the package's
+    that has its name.
 
     Raises:
         SilicastError: a user's own file cannot be read or has no name; names the file.
     """
-    content = (CATALOG / folder / INDEX).read_bytes()
-    entries = {
-        name: CompiledFile(raw)
-        for name, raw in msgspec.json.decode(content, type=dict[str, msgspec.Raw]).items()
-    }
-    for path in catalog_files(folder, ".toml"):
-        if path.parent != CATALOG / folder:
-            table = read_toml(path)
-            named = decode(table, FileNames, file=str(path), page=PAGES[folder])
-            entries[named.name] = CompiledFile(msgspec.Raw(msgspec.json.encode(table)), str(path))
+    entries = {name: CompiledFile(content) for name, content in shipped(folder).items()}
+    for path in own_files(folder, ".toml"):
+        table = read_toml(path)
+        name = str(path) if folder in BY_FILE else _name_in(table, path, folder)
+        entries[name] = CompiledFile(msgspec.Raw(msgspec.json.encode(table)), str(path))
     return entries
+
+
+def _name_in(table: Mapping[str, Any], path: Path, folder: str) -> str:
+    return decode(table, FileNames, file=str(path), page=PAGES[folder]).name
 
 
 def names_of(folder: str) -> dict[str, tuple[str, list[str]]]:
@@ -91,7 +110,7 @@ def compiled(folder: str) -> bytes:
     lines: dict[str, bytes] = {}
     for path in sorted((CATALOG / folder).glob("*.toml")):
         table = read_toml(path)
-        name = decode(table, FileNames, file=str(path), page=PAGES[folder]).name
+        name = path.stem if folder in BY_FILE else _name_in(table, path, folder)
         if name in lines:
             raise SilicastError(f"two files for {name}", field="name", file=str(path))
         lines[name] = msgspec.json.encode(name) + b": " + msgspec.json.encode(table)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -45,13 +44,12 @@ _BOM = b"\xef\xbb\xbf"
 _WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*")
 _NUMBER = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*")
 # An unclosed string runs to its end rather than failing, so that a scan stays linear.
-_JSON_TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]', re.DOTALL)
-_TOML_TOKENS = re.compile(
+_JSON_TOKENS = rb'"(?:[^"\\]++|\\.)*+"?|[\[\]{}]'
+_TOML_TOKENS = (
     rb'"""(?:[^"\\]++|\\.|"(?!""))*+(?:""")?|\'\'\'(?:[^\']++|\'(?!\'\'))*+(?:\'\'\')?'
-    rb'|"(?:[^"\\\n]++|\\.)*+"?|\'[^\'\n]*+\'?|\#[^\n]*+|[\[\]{}]',
-    re.DOTALL,
+    rb'|"(?:[^"\\\n]++|\\.)*+"?|\'[^\'\n]*+\'?|\#[^\n]*+|[\[\]{}]'
 )
-_LONG_DOTTED_KEY = re.compile(
+_LONG_DOTTED_KEY = (
     rb"(?<![A-Za-z0-9_\-])(?:(?:[A-Za-z0-9_\-]++|\"[^\"\n]*+\"|'[^'\n]*+')[ \t]*+\.[ \t]*+)"
     + b"{%d}" % MAX_DEPTH
 )
@@ -118,9 +116,11 @@ def parse_toml(raw: bytes) -> Tree:
     >>> parse_toml(b'task = "kernel"')
     {'task': 'kernel'}
     """
+    import tomllib
+
     text = _text(raw, MAX_TOML_BYTES, "a scenario file")
     _check_depth(raw, _TOML_TOKENS)
-    if _LONG_DOTTED_KEY.search(raw):
+    if re.search(_LONG_DOTTED_KEY, raw):
         _too_deep()
     try:
         tree = tomllib.loads(text, parse_float=whole_number)
@@ -294,7 +294,7 @@ def _text(raw: bytes, limit: int, what: str) -> str:
         raise SilicastError(f"not UTF-8 text: byte {error.start} is wrong") from None
 
 
-def _check_depth(raw: bytes, tokens: re.Pattern[bytes]) -> None:
+def _check_depth(raw: bytes, tokens: bytes) -> None:
     """Refuses what would take a parser long or deep, by looking at the bytes alone."""
     if raw.count(b",") > MAX_ENTRIES:
         _too_many(MAX_ENTRIES, "values")
@@ -304,7 +304,7 @@ def _check_depth(raw: bytes, tokens: re.Pattern[bytes]) -> None:
     if containers > MAX_CONTAINERS:
         _too_many(MAX_CONTAINERS, "lists and tables")
     depth = 0
-    for match in tokens.finditer(raw):
+    for match in re.finditer(tokens, raw, re.DOTALL):
         token = match.group()
         if token in {b"[", b"{"}:
             depth += 1

@@ -6,7 +6,6 @@ the function that reads its device files. A layer that asks imports nothing abov
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
@@ -60,6 +59,8 @@ def providers() -> Mapping[str, Provider]:
     >>> providers()["systolic"].kernels
     'silicast.kernels.execution_models.systolic'
     """
+    import tomllib
+
     table = tomllib.loads(FILE.read_text(encoding="utf-8"))
     return {name: msgspec.convert(provider, Provider) for name, provider in table.items()}
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from silicast.core.catalog import own_files
+from silicast.core.compiled import shipped
 from silicast.core.errors import SilicastError, errors_located, unmodelled
 from silicast.core.files import read_text
 from silicast.core.naming import NameIndex, normalise
@@ -200,6 +203,9 @@ def read_device_file(path: Path) -> dict[str, Any]:
     Raises:
         SilicastError: the file cannot be read, is too large or is not TOML.
     """
+    if path.parent == DEVICES and (content := shipped("devices").get(path.stem)) is not None:
+        table: dict[str, Any] = msgspec.json.decode(content)
+        return table
     return _decoded(_text_of(path), str(path))
 
 
@@ -208,6 +214,8 @@ def _text_of(path: Path) -> str:
 
 
 def _decoded(text: str, file: str) -> dict[str, Any]:
+    import tomllib  # the package's files are compiled
+
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # bad TOML, too many digits
@@ -246,9 +254,7 @@ def _own_names() -> frozenset[str]:
     says where one of them belongs to a device of the package. A file that cannot be read has none.
     """
     own_names: list[Any] = []
-    for path in device_files():
-        if path.parent == DEVICES:
-            continue
+    for path in own_files("devices", ".toml"):
         try:
             table = read_device_file(path)
         except SilicastError:

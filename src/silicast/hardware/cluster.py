@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal, TypeVar, final
 
-from silicast.core.catalog import catalog_files
-from silicast.core.decode import Strict, read_table
+from silicast.core.compiled import content_of, entries
+from silicast.core.decode import Strict
 from silicast.core.errors import SilicastError, unknown_name
 from silicast.core.naming import NameIndex, normalise
 from silicast.hardware.device import NETWORK, UPLINK, Device, Link
@@ -86,8 +86,7 @@ def _index(kind: str, entries: list[tuple[str, T]]) -> NameIndex[T]:
 
 @cache
 def _files() -> tuple[_SystemFile, ...]:
-    page = "docs/reference/devices.md"
-    return tuple(read_table(path, _SystemFile, page) for path in catalog_files("clusters", ".toml"))
+    return tuple(content_of("clusters", stem, _SystemFile) for stem in entries("clusters"))
 
 
 Joint = Literal["switched", "mesh", "pairwise", "pcie", "none"]

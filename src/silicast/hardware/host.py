@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import final
 
-from silicast.core.catalog import catalog_files
-from silicast.core.decode import Strict, read_table
+from silicast.core.compiled import content_of, entries
+from silicast.core.decode import Strict
 from silicast.core.naming import NameIndex
 
 
@@ -58,11 +58,11 @@ def hosts() -> NameIndex[HostEntry]:
     Raises:
         SilicastError: a file of the user's own folder is not a host file.
     """
-    entries: dict[str, tuple[HostEntry, list[str]]] = {}
-    for path in catalog_files("hosts", ".toml"):
-        file = read_table(path, _HostFile, "docs/reference/devices.md")
-        entries.update({name: (entry, entry.aliases) for name, entry in file.host.items()})
-    return NameIndex("host", entries)
+    named: dict[str, tuple[HostEntry, list[str]]] = {}
+    for stem in entries("hosts"):
+        file = content_of("hosts", stem, _HostFile)
+        named.update({name: (entry, entry.aliases) for name, entry in file.host.items()})
+    return NameIndex("host", named)
 
 
 def host_of(cpu: str = "reference", factor: float | None = None) -> Host:

@@ -6,7 +6,6 @@ that is due. ``catalog/devices/not_yet.toml`` names devices that are known but n
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -99,6 +98,8 @@ def with_vendor(vendor: str, names: Iterable[str]) -> list[str]:
 
 def make_index() -> dict[str, IndexedDevice]:
     """The index, from the device files of the package; user's own files are not in it."""
+    import tomllib
+
     entries: dict[str, IndexedDevice] = {}
     for path in sorted(DEVICES.glob("*.toml")):
         if path == NOT_YET_FILE:

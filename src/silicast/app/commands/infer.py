@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from silicast.app.arguments import described
-from silicast.app.flags import BatchFlags, Calibrations, Degrees, Json, Strict, inference_scenario
+from silicast.app.flags import (
+    BatchFlags,
+    Calibrations,
+    Degrees,
+    Json,
+    Strict,
+    inference_scenario,
+    table_of,
+)
 from silicast.app.html_file import HtmlFile, write_html
 from silicast.app.predict import predicted, print_reply, screen_of, with_calibrations
 from silicast.app.price_flag import price_of, with_price, with_price_line
-from silicast.app.serve_flags import table_of
 
 
 @described()

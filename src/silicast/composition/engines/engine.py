@@ -16,7 +16,7 @@ import msgspec
 from silicast.composition.engines.engine_memory import LaunchMemoryTable, MemoryTable
 from silicast.composition.engines.engine_parallel import EngineParallelTable
 from silicast.composition.engines.engine_release import UnmeasuredTable
-from silicast.core.compiled import PAGES, content_of, entries, names_of
+from silicast.core.compiled import PAGES, CompiledFile, content_of, entries, names_of
 from silicast.core.decode import Strict, read_table
 from silicast.core.dtypes import RECIPES
 from silicast.core.errors import unknown_name
@@ -544,6 +544,12 @@ def _known(field: str, kind: str, name: str, known: Iterable[str], path: Path) -
     raise unknown_name(f"unknown {kind} {name[:80]!r}", field, near(name, names), file=str(path))
 
 
+class _DefaultFor(msgspec.Struct, frozen=True):
+    """The part of an engine's file that says whose engine it is."""
+
+    default_for: list[str] = []
+
+
 @cache
 def engine_names() -> NameIndex[str]:
     """All engines of the catalog by name and alias."""
@@ -567,7 +573,12 @@ def find_engine(name: str) -> Engine:
 @cache
 def default_engine(task: str) -> str:
     """The engine of a task whose scenario names none; "" = the task runs on none."""
-    return next((name for name in entries(FOLDER) if task in _engine(name).default_for), "")
+    files = entries(FOLDER).items()
+    return next((name for name, file in files if task in _tasks_of(file)), "")
+
+
+def _tasks_of(file: CompiledFile) -> list[str]:
+    return msgspec.json.decode(file.content, type=_DefaultFor).default_for
 
 
 def engines_of(kind: Kind) -> list[str]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 
 from silicast.composition.engines.attention_scores import with_scores
 from silicast.composition.engines.cut_rows import with_rows_cut
 from silicast.composition.step.machine import Machine
+from silicast.core.remembered import RecentlyUsed
 from silicast.hardware.platforms import maker_of
 from silicast.workload.graphs.graph import Block, Graph, Node
 from silicast.workload.graphs.op import Affine, Op, Variant
@@ -45,6 +47,8 @@ ROUTING_NODE = "router_softmax"
 """Some engines' calls of the experts choose them too."""
 LATENTS, SECOND_LATENT = "qkv_a", "kv_a"
 """The product that makes both latents of a layer, and the second one where there are two."""
+OPS = 4096
+"""Ops that are kept at most for a machine."""
 CHOICE = "router_choice_"
 """Beginning of the names of the small kernels that choose experts where no single one does."""
 
@@ -68,7 +72,7 @@ def engine_graph(
         graph = replace(graph, blocks=tuple(map(with_scores, graph.blocks)))
     if machine.engine.parallel.rows and plan.pp > 1:
         graph = replace(graph, blocks=tuple(with_rows_cut(each, plan.pp) for each in graph.blocks))
-    known: dict[Op, Op] = {}
+    known = _ops_known(machine, plan.attention_dp > 1)
     blocks = tuple(
         replace(block, nodes=tuple(_nodes(block, machine, plan, known))) for block in graph.blocks
     )
@@ -129,7 +133,7 @@ def _choices(router: Node, count: int) -> Iterator[Node]:
         before = f"{CHOICE}{number}"
 
 
-def _nodes(block: Block, machine: Machine, plan: Plan, known: dict[Op, Op]) -> list[Node]:
+def _nodes(block: Block, machine: Machine, plan: Plan, known: RecentlyUsed[Op, Op]) -> list[Node]:
     kernels, architecture = machine.engine.kernels, machine.device.architecture
     routes = kernels.holds("moe", "route", architecture)
     return [
@@ -139,15 +143,23 @@ def _nodes(block: Block, machine: Machine, plan: Plan, known: dict[Op, Op]) -> l
     ]
 
 
-def _lowered(node: Node, machine: Machine, plan: Plan, known: dict[Op, Op]) -> Node:
+def _lowered(node: Node, machine: Machine, plan: Plan, known: RecentlyUsed[Op, Op]) -> Node:
     op = known.get(node.op)
     if op is None:
-        op = known[node.op] = engine_op(node.op, machine, plan)
+        op = known.put(node.op, engine_op(node.op, machine, plan))
     return replace(node, op=op)
 
 
+@lru_cache(maxsize=8)
+def _ops_known(_machine: Machine, _apart: bool) -> RecentlyUsed[Op, Op]:
+    """Op -> what the engine runs for it: searches for a plan ask for the same ones again."""
+    return RecentlyUsed(OPS)
+
+
 def engine_op(op: Op, machine: Machine, plan: Plan = Plan()) -> Op:
-    """The op with the library and kernel that the engine takes for it on the machine's device."""
+    """The op with the library and kernel that the engine takes for it on the machine's device; of
+    the plan counts whether attention has ranks of its own.
+    """
     engine, architecture = machine.engine, machine.device.architecture
     kernels, stored = engine.kernels, op.variant.dtype
     family = kernels.families.get(op.family, op.family)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeVar, final
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 import numpy as np
 from msgspec import structs
@@ -21,10 +21,14 @@ from silicast.kernels.in_blocks import Lazy, field_names
 from silicast.learning.tiers import Evidence, kernel_times
 from silicast.workload.graphs.op import OpBatch
 
+if TYPE_CHECKING:
+    from silicast.communication.topology import Topology
+
 ROWS = 1 << 18
 """Kernels in all that is kept at most (some hundred megabytes): it then starts anew."""
 
 Found = TypeVar("Found")
+Exchanged = TypeVar("Exchanged")
 
 
 @final
@@ -66,12 +70,21 @@ def analysis_of(model: Implementation, batch: OpBatch, device: Device) -> Analys
     return _kept(batch, device, None, lambda: model.analysed(batch, device))
 
 
-def _kept(batch: OpBatch, device: Device, rests_on: Hashable, make: Callable[[], Found]) -> Found:
+def exchanges_of(
+    batch: OpBatch, links: Topology, evidence: Evidence, make: Callable[[], Exchanged]
+) -> Exchanged:
+    """Times of collectives over some links, which ``make`` predicts."""
+    return _kept(batch, links, (evidence.learned, evidence.collectives), make)
+
+
+def _kept(
+    batch: OpBatch, where: Device | Topology, rests_on: Hashable, make: Callable[[], Found]
+) -> Found:
     cache = _KEPT.get()
     if cache is None:
         return make()
     sizes = tuple((name, _bits(value)) for name, value in batch.dims.items())
-    key = (batch.family, batch.variant, device, rests_on, sizes, _bits(batch.offsets))
+    key = (batch.family, batch.variant, where, rests_on, sizes, _bits(batch.offsets))
     result: Found | None = cache.times.get(key)
     if result is None:
         if cache.rows > ROWS:

@@ -15,7 +15,7 @@ from silicast.composition.engines.engine_lowering import COLLECTIVES
 from silicast.composition.engines.fusion import smallest_kernel_s
 from silicast.composition.engines.host_copies import OF_HOST, host_times
 from silicast.composition.engines.host_weights import ON_HOST, held_times
-from silicast.composition.prices.kept_times import analysis_of, times_of
+from silicast.composition.prices.kept_times import analysis_of, exchanges_of, times_of
 from silicast.composition.step.machine import Machine
 from silicast.composition.step.node_times import NodeTimes, columns, in_chunks, ragged, running
 from silicast.composition.step.op_state_grid import NodeGroup, OpStateGrid
@@ -380,8 +380,13 @@ class Timer:
             assert isinstance(stride, int)
             links = topology(self.machine, gpus, crosses=group.crosses, stride=stride)
             evidence = self.machine.evidence
-            kernel_times = collective_batch_times(
-                batch, links, learned=evidence.learned, measured=evidence.collectives
+            kernel_times = exchanges_of(
+                batch,
+                links,
+                evidence,
+                lambda: collective_batch_times(
+                    batch, links, learned=evidence.learned, measured=evidence.collectives
+                ),
             )
             taken = link_shares(links)
             return OpStateGrid(

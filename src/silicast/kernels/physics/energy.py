@@ -574,14 +574,15 @@ def activity(
         return of_family * c.get(library, 1.0) * c.get(kernel, 1.0)
     dtype, _, cache = _formats(variant).partition("/")
     alike = [x for x in RECIPES if _multiplied(measured_on, x) == _multiplied(measured_on, dtype)]
+    of_name = sorted((key, factor) for key, factor in c.items() if key.startswith(f"{name}:"))
     for kernel_name in (variant.kernel, ""):
         for dtypes in ([dtype], alike):
             suffixes = [f":{kernel_name}:{x}{cache and '/'}{cache}" for x in dtypes]
             logs = [
                 math.log(c[constant.removesuffix(suffix)] * factor)
                 for suffix in suffixes
-                for constant, factor in sorted(c.items())
-                if constant.startswith(f"{name}:") and constant.endswith(suffix)
+                for constant, factor in of_name
+                if constant.endswith(suffix)
             ]
             if logs:
                 return of_family * math.exp(math.fsum(logs) / len(logs))

@@ -10,12 +10,10 @@ from collections.abc import Mapping
 from functools import cache
 from typing import final
 
-from msgspec import convert
+from silicast.core.compiled import content_of
+from silicast.core.decode import Strict
 
-from silicast.core.catalog import CATALOG
-from silicast.core.decode import Strict, read_table, read_toml
-
-FOLDER = CATALOG / "tuning"
+FOLDER = "tuning"
 
 Row = tuple[int, int, int]
 """Rows and columns of a tile, and the blocks of it that one core holds."""
@@ -120,14 +118,13 @@ class CandidateGrid(Strict, frozen=True):
 @cache
 def tile_tables() -> TileTables:
     """The tiles of all libraries."""
-    path = FOLDER / "tiles.toml"
-    return read_table(path, TileTables, "docs/explanation/gemm.md")
+    return content_of(FOLDER, "tiles", TileTables)
 
 
 @cache
 def grids() -> Mapping[str, CandidateGrid]:
     """All grids by name."""
-    return convert(read_toml(FOLDER / "grids.toml"), dict[str, CandidateGrid])
+    return content_of(FOLDER, "grids", dict[str, CandidateGrid])
 
 
 def matrix_table(architecture: str, compute: str = "") -> TileTable:

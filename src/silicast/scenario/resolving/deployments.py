@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast, final, get_args
 
 from silicast.composition.engines.attention_scores import writes_scores
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 
 @final
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class ScenarioPool:
     """One pool of a scenario.
 

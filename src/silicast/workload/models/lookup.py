@@ -8,10 +8,8 @@ is current. ``not_yet.toml`` names models whose structure is not modelled.
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
-import tomllib
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -311,6 +309,8 @@ def _with_neighbour(error: SilicastError, data: dict[str, Any]) -> SilicastError
     field = error.field.rpartition(".")[2]
     if error.message != "missing" or field in data:
         return error
+    import difflib
+
     near = difflib.get_close_matches(field, [str(key)[:80] for key in data], n=1, cutoff=0.85)
     if not near:
         return error
@@ -368,6 +368,8 @@ def _entries(table: ModelHeader, name: str, file: str) -> list[ModelEntry]:
 
 def make_index() -> bytes:
     """The content that ``index.json`` must have."""
+    import tomllib
+
     entries = [
         entry
         for path, table in catalog_tables()

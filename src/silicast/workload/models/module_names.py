@@ -7,7 +7,6 @@ of paths, globs and regular expressions.
 from __future__ import annotations
 
 import re
-import tomllib
 from functools import cache
 from typing import final
 
@@ -58,6 +57,8 @@ class _ModuleNames(Strict, frozen=True):
 
 @cache
 def _names() -> _ModuleNames:
+    import tomllib
+
     return msgspec.convert(tomllib.loads(FILE.read_text(encoding="utf-8")), _ModuleNames)
 
 
