@@ -13,13 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from silicast.composition.prices.kept_fills import KeptFills
-from silicast.composition.step.clocked_call import CallNumbers, ClockedCall
-from silicast.composition.step.op_state_grid import NodeGroup, OpStateGrid
+from silicast.composition.step.clocked_call import ClockedCall, numbers_of, values_of
+from silicast.composition.step.op_state_grid import NodeGroup
 from silicast.composition.step.states import BatchStates
 from silicast.composition.step.timer import Timer
 from silicast.core.numerics import F64, I64
-from silicast.hardware.device import Device
-from silicast.kernels.implementation import KernelTimes
 from silicast.workload.graphs.nodes import DECODE_KV, PREFILL_KV
 
 BLOCK = 64
@@ -38,8 +36,6 @@ Flags = NDArray[np.bool_]
 Values = tuple[float, ...]
 Pairs = Sequence[tuple[int, int]]
 """(new tokens, past plus new tokens) of sequences in prefill."""
-Clocks = Callable[[int], Device]
-"""A place in the grid of clocks -> the device at that clock, 0 = boost."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -57,32 +53,6 @@ def block_of(size: int) -> range:
     return range(low, low + width)
 
 
-def values_of(call: OpStateGrid, device: Device) -> F64:
-    """What one execution of the only member of a call takes, shape (6, rows): seconds, the shares
-    of cores and of memory, joules as of :meth:`.Call.joules`.
-    """
-    times = call.times
-    if not isinstance(times, KernelTimes):  # of the host: none of the device's resources
-        seconds = call.spread(times.estimate_s)
-        return np.concatenate((seconds, *(np.zeros_like(seconds) for _ in range(5))))
-    demand = times.analysis.demand
-    waves, moved = np.minimum(demand.waves, 1.0), demand.level_bytes["dram"]
-    every: F64 = call.spread_all([times.estimate_s, waves, moved, *call.joules(device)])[:, 0]
-    every[2] = np.minimum(every[2] / device.dram.bandwidth_bytes_per_s / every[0], 1.0)
-    return every
-
-
-def values_by_tapes(numbers: CallNumbers, rows: int, device: Device) -> F64:
-    """:func:`values_of` by the numbers of each row."""
-    every: F64 = np.empty((6, rows))
-    joules = numbers.core_j, numbers.memory_j, numbers.dynamic_j
-    waves, moved = np.minimum(numbers.waves, 1.0), numbers.dram_bytes
-    for row, value in zip(every, (numbers.time_s, waves, moved, *joules), strict=True):
-        row[:] = value
-    every[2] = np.minimum(every[2] / device.dram.bandwidth_bytes_per_s / every[0], 1.0)
-    return every
-
-
 @final
 class CallValues:
     """Values of nodes with the same op by the full model.
@@ -90,22 +60,16 @@ class CallValues:
     Args:
         timer: prices them.
         members: places of the nodes, one of which is evaluated.
-        device: clocks; ``fills``: what is kept of values.
+        fills: what is kept of values.
     """
 
     def __init__(
-        self,
-        timer: Timer,
-        group: NodeGroup,
-        members: Sequence[int],
-        device: Clocks,
-        fills: KeptFills,
+        self, timer: Timer, group: NodeGroup, members: Sequence[int], fills: KeptFills
     ) -> None:
         self.timer = timer
         self._fills = fills
         self.group = group
         self.members: tuple[int, ...] = tuple(members[:1])
-        self._device = device
         self._count = sum(timer.nodes[index].count for index in members)
         dims = [dim for _, dim in timer.nodes[self.members[0]].op.dims]
         self._by_numbers = not (PREFILL_KV in dims or DECODE_KV in dims)
@@ -127,14 +91,13 @@ class CallValues:
                 states = BatchStates(new, total, starts, cached, ends)
                 timer, group = self.timer, self.group
                 symbols = timer.symbols(states) if self._by_numbers else {}
-                call = ClockedCall.of_states(
-                    timer, self._device, group, self.members, states, symbols
-                )
+                call = ClockedCall.of_states(timer, group, self.members, states, symbols)
                 remember(self._asked, key, call, ASKED)
-            numbers, device = call.by_tapes(index), self._device(index)
-            if numbers is None:
-                return values_of(call.grid(index), device)
-            return values_by_tapes(numbers, len(prefills), device)
+            numbers, device = call.by_tapes(index), call.device(index)
+            if numbers is not None:  # a size for each state
+                return values_of(numbers, device)
+            grid = call.grid(index)
+            return values_of(numbers_of(grid, device), device)[:, grid.positions[0]]
 
         question = repr(self.group), self.members, index, key
         return self._fills.array(evaluated, len(prefills), *question).T

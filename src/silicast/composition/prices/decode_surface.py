@@ -15,7 +15,7 @@ from typing import final
 import numpy as np
 
 from silicast.composition.engines.host_weights import ON_HOST
-from silicast.composition.prices.call_values import CallValues, Clocks, Flags, Values
+from silicast.composition.prices.call_values import CallValues, Flags, Values
 from silicast.composition.prices.decode_lengths import Lengths
 from silicast.composition.prices.kept_fills import KeptFills
 from silicast.composition.prices.surface import Surface
@@ -41,7 +41,7 @@ class DecodeSurface:
     Args:
         timer: prices the grid.
         members: places of the nodes, which have the same op.
-        device: clocks; ``fills``: what is kept of values.
+        fills: what is kept of values.
         rest_s: a place in the grid of clocks, sequences -> what all other nodes of a decode step
             take.
     """
@@ -51,11 +51,10 @@ class DecodeSurface:
         timer: Timer,
         group: NodeGroup,
         members: Sequence[int],
-        device: Clocks,
         fills: KeptFills,
         rest_s: Callable[[int, int], float],
     ) -> None:
-        self._calls, self._rest_s = CallValues(timer, group, members, device, fills), rest_s
+        self._calls, self._rest_s = CallValues(timer, group, members, fills), rest_s
         op = timer.nodes[members[0]].op
         window = dict(op.dims).get("window", 0)
         assert isinstance(window, int)
@@ -75,7 +74,7 @@ class DecodeSurface:
         return lengths == [("kv_len", DECODE_KV)] and not op.variant.flag(ON_HOST)
 
     def at(self, index: int, cached: Lengths, tokens: int, longest: int) -> Values:
-        """Values as of :func:`.call_values.values_of`; they depend on the arguments alone.
+        """Values as of :func:`.clocked_call.values_of`; they depend on the arguments alone.
 
         Args:
             index: in the grid of clocks.

@@ -17,14 +17,7 @@ from typing import final
 
 import numpy as np
 
-from silicast.composition.prices.call_values import (
-    CallValues,
-    Clocks,
-    Flags,
-    LengthTable,
-    Pairs,
-    Values,
-)
+from silicast.composition.prices.call_values import CallValues, Flags, LengthTable, Pairs, Values
 from silicast.composition.prices.kept_fills import KeptFills
 from silicast.composition.prices.surface import Surface
 from silicast.composition.step.op_state_grid import NodeGroup
@@ -58,7 +51,7 @@ class PrefillSurface:
     Args:
         timer: prices them.
         members: places of the nodes, which have the same op.
-        device: clocks; ``fills``: what is kept of values.
+        fills: what is kept of values.
         rest_s: a place in the grid of clocks, prompts, tokens -> what all other nodes of such a
             step take.
     """
@@ -68,11 +61,10 @@ class PrefillSurface:
         timer: Timer,
         group: NodeGroup,
         members: Sequence[int],
-        device: Clocks,
         fills: KeptFills,
         rest_s: Callable[[int, int, int], float],
     ) -> None:
-        self._calls, self._rest_s = CallValues(timer, group, members, device, fills), rest_s
+        self._calls, self._rest_s = CallValues(timer, group, members, fills), rest_s
         self._sees_past = any(_PAST & _symbols(timer, index) for index in members)
         window = dict(timer.nodes[members[0]].op.dims).get("window", 0)
         self._reach = window if isinstance(window, int) and window else 1 << 40

@@ -21,7 +21,7 @@ import numpy as np
 from silicast.composition.engines.host_time import host_work_s
 from silicast.composition.passes.deployment import Deployment
 from silicast.composition.power.clock import ClockedWork, PowerLimit
-from silicast.composition.prices.call_values import Values, remember, values_of
+from silicast.composition.prices.call_values import Values, remember
 from silicast.composition.prices.decode_lengths import DecodeLengths, Lengths, lengths_of
 from silicast.composition.prices.decode_surface import DecodeSurface
 from silicast.composition.prices.kept_fills import KeptFills
@@ -36,6 +36,7 @@ from silicast.composition.prices.step_tables import (
     one_state,
     symbol_of,
 )
+from silicast.composition.step.clocked_call import numbers_of, values_of
 from silicast.composition.step.concurrency import pair_s, slowdown
 from silicast.composition.step.op_state_grid import NodeGroup, OpStateGrid
 from silicast.composition.step.stage_graph import StageGraph
@@ -46,8 +47,7 @@ from silicast.composition.timeline.timeline import Launches, total_wait_s
 from silicast.core.errors import unmodelled
 from silicast.core.numerics import F64
 from silicast.core.prediction import ErrorFactors
-from silicast.hardware.device import Device
-from silicast.kernels.physics.held_clock import slower, step_below, weight_of
+from silicast.kernels.physics.held_clock import at_step, step_below, weight_of
 from silicast.kernels.physics.power import top_hz
 from silicast.workload.graphs.nodes import DECODE_LONGEST, PREFILL_TOKENS
 from silicast.workload.graphs.op import Op
@@ -138,7 +138,7 @@ class StepPrices:
         self._last: tuple[object, StepPrice] | None = None
         for prefill in (False, True):
             self._split(prefill=prefill)
-        self._tables = StepTables(model, self._parts, self._device, self._fills)
+        self._tables = StepTables(model, self._parts, self._fills)
         self._by_longest = DECODE_LONGEST in self._parts[False]
         self._sees_each = bool(self._exact[False]) or any(s.windowed for _, s in self._surfaces)
         self._by_lengths = [r for r in self.graph.regions if r.any_step]
@@ -174,9 +174,7 @@ class StepPrices:
                 self._surfaces += [
                     (
                         self._alike(alike),
-                        DecodeSurface(
-                            self.timer, group, alike, self._device, self._fills, self._rest_s
-                        ),
+                        DecodeSurface(self.timer, group, alike, self._fills, self._rest_s),
                     )
                     for alike in smooth.values()
                 ]
@@ -199,7 +197,7 @@ class StepPrices:
         for alike in by_op.values():
             if PrefillSurface.describes(self.timer, group, alike[0]):
                 surface = PrefillSurface(
-                    self.timer, group, alike, self._device, self._fills, self._prompts_rest_s
+                    self.timer, group, alike, self._fills, self._prompts_rest_s
                 )
                 self._prefills.append((self._alike(alike), surface))
             else:
@@ -362,10 +360,11 @@ class StepPrices:
         if step.prefill:
             parts += [(alike, each.at(position, step.prefill)) for alike, each in self._prefills]
         if step.calls:
-            device = self._device(position)
+            device = at_step(self._boost, position)
             for alike, call in step.calls:
                 slowed = self.timer.slowed(call, device) if position else call
-                parts.append((alike, tuple(values_of(slowed, device)[:, 0].tolist())))
+                numbers = values_of(numbers_of(slowed, device), device)
+                parts.append((alike, tuple(numbers[:, slowed.positions[0, 0]].tolist())))
         for alike, values in parts:
             for stage, runs in alike.runs:
                 sums[stage] += values[0] * runs
@@ -427,10 +426,6 @@ class StepPrices:
         pass_s = sum(sums[:-JOULES]) + waits_s
         hidden = min(work_s, pass_s) if self._asynchronous else 0.0
         return ClockedWork(pass_s + self.gap_s + work_s - hidden, *sums[-JOULES:])
-
-    def _device(self, index: int) -> Device:
-        """The device at a clock of the grid."""
-        return slower(self._boost, self._top_hz, index)
 
 
 @lru_cache(maxsize=KEPT)

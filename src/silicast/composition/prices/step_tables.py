@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 
 from silicast.composition.engines.fusion import smallest_kernel_s
-from silicast.composition.prices.call_values import ASKED, Clocks, block_of, remember
+from silicast.composition.prices.call_values import ASKED, block_of, remember
 from silicast.composition.prices.kept_fills import KeptFills
 from silicast.composition.step.clocked_call import ClockedCall
 from silicast.composition.step.node_times import NodeTimes
@@ -18,6 +18,7 @@ from silicast.composition.step.states import BatchStates
 from silicast.composition.step.step import StepModel
 from silicast.composition.step.timer import Timer
 from silicast.core.numerics import F64, I64
+from silicast.kernels.physics.held_clock import at_step
 from silicast.workload.graphs.nodes import CROSS_KV, DECODE_KV, PREFILL_KV, PREFILL_Q, TOKENS
 from silicast.workload.graphs.op import Affine, Op
 
@@ -55,15 +56,15 @@ class StepTables:
     Args:
         model: of the steps.
         parts: the nodes.
-        device: clocks; ``fills``: what is kept of rows.
+        fills: what is kept of rows.
     """
 
-    def __init__(self, model: StepModel, parts: Parts, device: Clocks, fills: KeptFills) -> None:
+    def __init__(self, model: StepModel, parts: Parts, fills: KeptFills) -> None:
         self._fills = fills
         self.model = model
         self.graph = model.graph
         self.timer: Timer = model.timer
-        self._parts, self._device = parts, device
+        self._parts = parts
         self._blocks: dict[tuple[str, bool, int, int], F64] = {}
         self._numbers = 0
         self._asked: dict[tuple[str, bool, int], list[ClockedCall]] = {}
@@ -120,19 +121,20 @@ class StepTables:
     def _filled(self, symbol: str, block: range, prefill: bool, position: int) -> F64:
         """The rows of a block of values; a row of none is 0."""
         values = np.arange(max(block.start, 1), block.stop) if symbol else np.zeros(1, np.int64)
-        timer, clocks, count = self.timer, self._device, len(values)
+        timer, count = self.timer, len(values)
         symbols = {symbol: values} if symbol else {}
         parts, key = self._parts[prefill][symbol], (symbol, prefill, block.start)
         calls = self._asked.get(key)
         if calls is None:
-            calls = [ClockedCall.sized(timer, clocks, *part, symbols, count) for part in parts]
+            calls = [ClockedCall.sized(timer, *part, symbols, count) for part in parts]
             remember(self._asked, key, calls, ASKED)
         nodes = self.graph.nodes
         table = np.zeros((2 + JOULES, len(nodes), count))
         for (_, members), call in zip(parts, calls, strict=True):
             call.put(table, members, timer.ops_of(members)[1], position)
         if symbol == TOKENS:
-            timer.fuse_rows(table[0], table[1], values, smallest_kernel_s(clocks(position)))
+            device = at_step(timer.machine.boosted_device, position)
+            timer.fuse_rows(table[0], table[1], values, smallest_kernel_s(device))
         first = self.graph.stages + JOULES
         rows = np.zeros((len(block) if symbol else 1, first + len(nodes)))
         current = rows[len(rows) - count :].T
@@ -148,7 +150,8 @@ class StepTables:
         node, shape (nodes,).
         """
         state = one_state((), np.ones(tokens, dtype=np.int64), elsewhere)
-        nodes = NodeTimes(self.graph, 1, self._device(position))
+        device = at_step(self.timer.machine.boosted_device, position)
+        nodes = NodeTimes(self.graph, 1, device)
         wanted = {i for r in self._by_tokens for i in (*r.main, *r.side)}
         symbols = self.timer.symbols(state)
         for group, members in self.timer.kinds(prefill=False):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache, partial
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
 import numpy as np
 from msgspec import Struct
@@ -28,15 +28,16 @@ from silicast.kernels import taped
 from silicast.kernels.clock_inputs import ClockInputs
 from silicast.kernels.implementation import Analysis, Implementation, KernelTimes, shared_of
 from silicast.kernels.physics.formats import with_format
-from silicast.kernels.physics.held_clock import CLOCKS, beyond_own, slower
+from silicast.kernels.physics.held_clock import CLOCKS, at_step, beyond_own
 from silicast.kernels.physics.power import LimitedBoard, board, drawn_from, silicon, top_hz
 from silicast.learning.tiers import kernel_times
 from silicast.workload.graphs.op import OpBatch, Variant
 
-Clocks: TypeAlias = Callable[[int], Device]
-"""A place in the grid of clocks -> the device at that clock, 0 = boost."""
 _TOLD_APART = (0, 1, 8, 20, len(CLOCKS) - 1)
 """Clocks by which numbers that differ are told from others."""
+_JOULES = ("core_j", "memory_j", "dynamic_j")
+_PUT = ("time_s", "bound_s", *_JOULES)
+_VALUES = ("time_s", "waves", "dram_bytes", *_JOULES)
 
 
 @final
@@ -44,10 +45,12 @@ class CallNumbers(Struct, frozen=True):
     """Numbers of kernels at one clock, or arrays of a value a kernel, shape (n,).
 
     Attributes:
-        time_s, bound_s: one execution alone.
-        waves, dram_bytes: of the demand.
-        core_j, memory_j, dynamic_j: see :meth:`.OpStateGrid.joules`.
-        before_s: what the analytic model says at boost; ``analytic_s``: see :class:`KernelTimes`.
+        time_s, bound_s: one execution alone, seconds.
+        waves: thread blocks over what the device holds at once, as of :class:`.Demand`.
+        dram_bytes: bytes to and from main memory; of links and the host 0, as waves and joules.
+        core_j, memory_j, dynamic_j: joules, see :meth:`.OpStateGrid.joules`.
+        before_s: what the analytic model says at boost, seconds; ``analytic_s``: see
+            :class:`KernelTimes`.
     """
 
     time_s: Any
@@ -59,6 +62,13 @@ class CallNumbers(Struct, frozen=True):
     dynamic_j: Any
     before_s: Any = 0.0
     analytic_s: Any = None
+
+    def rows(self, names: Sequence[str]) -> F64:
+        """Some of them by name, shape (names, n)."""
+        table = np.empty((len(names), np.size(self.time_s)))
+        for row, name in zip(table, names, strict=True):
+            row[:] = getattr(self, name)
+        return table
 
 
 @final
@@ -73,20 +83,17 @@ class ClockedCall:
     def __init__(
         self,
         timer: Timer,
-        clocks: Clocks,
         group: NodeGroup,
         evaluated: Callable[[Device], OpStateGrid],
         batch: OpBatch | None,
     ) -> None:
-        self._timer, self._clocks, self._group = timer, clocks, group
-        self._evaluated = evaluated
+        self._timer, self._group, self._evaluated = timer, group, evaluated
         self._kernels = None if batch is None else ClockedKernels.from_batch(timer, batch)
         self._boosted = None if self._kernels is None else self._kernels.boosted()
 
     @staticmethod
     def sized(
         timer: Timer,
-        clocks: Clocks,
         group: NodeGroup,
         members: Sequence[int],
         symbols: Mapping[str, I64],
@@ -100,12 +107,11 @@ class ClockedCall:
         def evaluated(device: Device) -> OpStateGrid:
             return timer.sized(group, members, symbols, count, device)
 
-        return ClockedCall(timer, clocks, group, evaluated, batch)
+        return ClockedCall(timer, group, evaluated, batch)
 
     @staticmethod
     def of_states(
         timer: Timer,
-        clocks: Clocks,
         group: NodeGroup,
         members: Sequence[int],
         states: BatchStates,
@@ -123,13 +129,13 @@ class ClockedCall:
         def evaluated(device: Device) -> OpStateGrid:
             return timer.call(group, members, rows, states, symbols, device)
 
-        return ClockedCall(timer, clocks, group, evaluated, batch)
+        return ClockedCall(timer, group, evaluated, batch)
 
     def at(self, position: int) -> CallNumbers:
         """Numbers at a place in the grid of clocks, of each evaluated size."""
         numbers = self.by_tapes(position)
         return (
-            numbers_of(self.grid(position), self._clocks(position)) if numbers is None else numbers
+            numbers_of(self.grid(position), self.device(position)) if numbers is None else numbers
         )
 
     def by_tapes(self, position: int) -> CallNumbers | None:
@@ -141,12 +147,15 @@ class ClockedCall:
 
     def grid(self, position: int) -> OpStateGrid:
         """All that the formulas say there."""
-        device = self._clocks(position)
         if not position:
             return self._call
         if self._group.variant.flag(ON_HOST):  # a link's share of it has no clock
-            return self._evaluated(device)
-        return self._timer.slowed(self._call, device)
+            return self._evaluated(self.device(position))
+        return self._timer.slowed(self._call, self.device(position))
+
+    def device(self, position: int) -> Device:
+        """The device there."""
+        return at_step(self._timer.machine.boosted_device, position)
 
     def put(self, table: F64, members: Sequence[int], ops: I64, position: int) -> None:
         """Puts what nodes take into a table of all nodes: seconds, bounds, joules as of
@@ -155,22 +164,14 @@ class ClockedCall:
         Args:
             ops: which of the evaluated ops each member runs.
         """
-        numbers, count = self.at(position), table.shape[2]
-        joules = numbers.core_j, numbers.memory_j, numbers.dynamic_j
+        rows = self.at(position).rows(_PUT)
         if self._group.family in EXCHANGES:
-            joules = (0.0, 0.0, 0.0)
-        values = numbers.time_s, numbers.bound_s, *joules
-        if not isinstance(values[0], np.ndarray):  # of one op in one state
-            table[:, members, 0] = np.array(values)[:, None]
-            return
-        rows = np.empty((len(values), len(values[0])))
-        for row, value in zip(rows, values, strict=True):
-            row[:] = value
-        table[:, members] = rows.reshape(len(values), -1, count)[:, ops]
+            rows[2:] = 0.0
+        table[:, members] = rows.reshape(len(rows), -1, table.shape[2])[:, ops]
 
     @cached_property
     def _call(self) -> OpStateGrid:
-        return self._evaluated(self._clocks(0))
+        return self._evaluated(self.device(0))
 
 
 def numbers_of(call: OpStateGrid, device: Device) -> CallNumbers:
@@ -182,6 +183,19 @@ def numbers_of(call: OpStateGrid, device: Device) -> CallNumbers:
     moved = demand.level_bytes.get("dram", 0.0)
     joules = call.joules(device)
     return CallNumbers(times.estimate_s, times.bound_s, demand.waves, moved, *joules)
+
+
+def values_of(numbers: CallNumbers, device: Device) -> F64:
+    """What one execution of each size takes, shape (6, n): seconds, the shares of cores and of
+    memory, joules as of :meth:`.OpStateGrid.joules`.
+    """
+    values = numbers.rows(_VALUES)
+    seconds, fill, share = values[:3]
+    np.minimum(fill, 1.0, out=fill)
+    share /= device.dram.bandwidth_bytes_per_s
+    np.divide(share, seconds, out=share, where=share > 0.0)  # what the host does may take no time
+    np.minimum(share, 1.0, out=share)
+    return values
 
 
 @final
@@ -269,7 +283,7 @@ class ClockedKernels:
         shared = shared_of(model, variant, self._device)
         if record is None:
             record = _clocked(model, variant, self._device, position)
-            slow = model.analysed(batch, _at(self._device, position))
+            slow = model.analysed(batch, at_step(self._device, position))
         else:
             slow = model.analyse_clocked(batch, shared.device, record.rates)
         usual_s = model.usual_s(shared, shared.device, batch, slow)
@@ -317,17 +331,13 @@ def _is_as_built(device: Device) -> bool:
     return device.cores == silicon(device).cores and not beyond_own(device)
 
 
-def _at(device: Device, position: int) -> Device:
-    return slower(device, top_hz(device), position)
-
-
 def _budget(device: Device, dtype: str) -> LimitedBoard | None:
     """What :meth:`.OpStateGrid.joules` counts by."""
     return None if device.power_cap_w is None else board(device, dtype)
 
 
 def _clocked(model: Implementation, variant: Variant, device: Device, position: int) -> _Clocked:
-    slow = _at(device, position)
+    slow = at_step(device, position)
     in_format, _ = with_format(slow.in_state("boost"), variant.dtype)
     rates, most = model.clocked(variant, in_format), top_hz(device) / top_hz(slow)
     return _Clocked(rates, _budget(slow, variant.dtype), most)

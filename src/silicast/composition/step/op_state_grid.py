@@ -160,13 +160,6 @@ class OpStateGrid(Struct, frozen=True, dict=True):
         rows = np.flatnonzero(self.rows[near] == states)
         return rows, self.size_index[near[rows]]
 
-    def spread_all(self, values: Sequence[Any]) -> F64:
-        """:meth:`spread` of several, shape (values, members, rows)."""
-        table = np.empty((len(values), self.sizes))
-        for row, value in zip(table, values, strict=True):
-            row[:] = value
-        return table.take(self.positions, axis=1)
-
     def joules(self, device: Device) -> tuple[Any, Any, Any]:
         """What one execution takes as of :class:`~.composition.power.clock.Work`, one value an
         evaluated size each; 0 where no power limit is known.

@@ -48,7 +48,7 @@ from silicast.composition.timeline.timeline import (
 from silicast.core.numerics import F64, I64
 from silicast.core.prediction import Domain
 from silicast.hardware.device import Device
-from silicast.kernels.physics.held_clock import slower
+from silicast.kernels.physics.held_clock import at_step
 from silicast.kernels.physics.power import silicon, top_hz
 from silicast.kernels.row_devices import RowDevices
 from silicast.workload.transformers.decoder import build_graph
@@ -413,7 +413,7 @@ class StepModel:
             if key not in cuts:
                 cuts[key] = times.nodes.of_states(current), states.chosen(current)
             nodes, chosen = cuts[key]
-            device = slower(boosted, top_hz(boosted), position)
+            device = at_step(boosted, position)
             slow = self.timer.at_clock(nodes, chosen, device, np.arange(len(some)))
             return self._composed(slow, chosen).total_s, rows_summed(slow.dynamic_j * counts)
 

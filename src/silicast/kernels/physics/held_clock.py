@@ -572,6 +572,11 @@ def slower(device: Device, clock_hz: float, index: int) -> Device:
     return device.at_clock(clock_hz * CLOCKS[index])
 
 
+def at_step(device: Device, index: int) -> Device:
+    """:func:`slower` than a device is while nothing limits it."""
+    return slower(device, top_hz(device), index)
+
+
 def step_below(share: float) -> int:
     """The faster of the two clocks of :data:`CLOCKS` around a share.
 

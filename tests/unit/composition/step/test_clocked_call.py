@@ -11,17 +11,14 @@ import pytest
 
 from silicast.composition.engines.engine import find_engine
 from silicast.composition.passes.deployment import Deployment
-from silicast.composition.prices.call_values import values_by_tapes, values_of
 from silicast.composition.prices.step_tables import one_state
-from silicast.composition.step.clocked_call import CallNumbers, ClockedCall, numbers_of
+from silicast.composition.step.clocked_call import CallNumbers, ClockedCall, numbers_of, values_of
 from silicast.composition.step.step import step_model
 from silicast.composition.step.timer import Timer
 from silicast.core import compiled_core
 from silicast.hardware.catalog import find_device
-from silicast.hardware.device import Device
 from silicast.kernels import taped
-from silicast.kernels.physics.held_clock import slower
-from silicast.kernels.physics.power import top_hz
+from silicast.kernels.physics.held_clock import at_step
 from silicast.workload.models.lookup import find_model
 from tests.sampling import FULL
 
@@ -65,9 +62,6 @@ def test_numbers_at_all_clocks_have_the_same_bits(model: str, device: str, engin
     boost = timer.machine.boosted_device
     answered: list[bool] = []
 
-    def clocks(position: int) -> Device:
-        return slower(boost, top_hz(boost), position)
-
     for group, members in timer.kinds(prefill=True):
         names = timer.symbols_of(members)
         if any(isinstance(dim, str) and dim not in names for dim in group.members):
@@ -81,9 +75,9 @@ def test_numbers_at_all_clocks_have_the_same_bits(model: str, device: str, engin
             if not names and count > 1:
                 continue
             asked = group, members, sizes, count
-            call, boosted = ClockedCall.sized(timer, clocks, *asked), timer.sized(*asked, boost)
+            call, boosted = ClockedCall.sized(timer, *asked), timer.sized(*asked, boost)
             for position in CLOCKS if count == 1 else CLOCKS[::3]:
-                at = clocks(position)
+                at = at_step(boost, position)
                 expected = numbers_of(timer.slowed(boosted, at) if position else boosted, at)
                 numbers = call.at(position)
                 answered.append(call.by_tapes(position) is not None)
@@ -103,18 +97,17 @@ def test_attention_over_one_sequence_has_the_same_bits(prefill: tuple[Any, ...])
     states = one_state(prefill, cached, -1)
     symbols = timer.symbols(states)
 
-    def clocks(position: int) -> Device:
-        return slower(boost, top_hz(boost), position)
-
     for group, members in timer.kinds(prefill=bool(prefill)):
         if group.phase != ("prefill" if prefill else "decode"):
             continue
-        call = ClockedCall.of_states(timer, clocks, group, members[:1], states, symbols)
+        call = ClockedCall.of_states(timer, group, members[:1], states, symbols)
         boosted = timer.call(group, members[:1], np.arange(1), states, symbols, boost)
         for position in CLOCKS:
-            at, numbers = clocks(position), call.by_tapes(position)
+            at, numbers = at_step(boost, position), call.by_tapes(position)
             slow = timer.slowed(boosted, at) if position else boosted
             if numbers is not None:
                 answered += 1
-                assert (values_by_tapes(numbers, 1, at) == values_of(slow, at)).all()
+                one, other = (values_of(x, at) for x in (numbers, numbers_of(slow, at)))
+                assert one.shape == (6, 1)
+                assert (one == other).all()
     assert answered
