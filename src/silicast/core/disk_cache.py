@@ -32,10 +32,11 @@ MOST_FILES = 20_000
 """Of one kind; old ones go where there are more."""
 MOST_KIND_BYTES = 1 << 28
 """Of all files of one kind; likewise."""
-LOOKED_AT = 256
-"""Files whose ages are compared at a time: some user's question waits for it."""
-_LOOKS = frozenset(("00", "40", "80", "c0"))
-"""What keys begin with that look whether there is room: one in 64."""
+LOOKED_AT = 512
+"""Files whose ages are compared at a time: some user's question waits for it. The older half
+may go, and a process looks again once it stored a quarter as many."""
+_stored: dict[tuple[int, Path], int] = {}
+"""Process, folder -> files that it stored there; a forked process counts anew."""
 
 Cached = TypeVar("Cached", bound=msgspec.Struct)
 
@@ -141,15 +142,19 @@ def store(kind: str, key: str, result: msgspec.Struct) -> None:
 
 
 def _make_room(folder: Path, key: str) -> None:
-    """Looks at a folder once in 64 keys or so. Where there are too many files, the older half of
-    some goes: of those whose names, which are hashes, come next after that of the key. That is
-    twice as many as were added since, and none of them is among the younger ones of a sample.
+    """Looks at a folder at the first file that a process stores there, then at every 128th. Where
+    there are too many files, the older half of some goes: of those whose names, which are hashes,
+    come next after that of the key. That is twice as many as the process added since, and none of
+    them is among the younger ones of a sample. So a process removes 256 at most, and two more for
+    each that it stores.
     """
-    if key[:2] not in _LOOKS:
+    process = os.getpid(), folder
+    count = _stored[process] = _stored.get(process, -1) + 1
+    if count % (LOOKED_AT // 4):
         return
     with os.scandir(folder) as entries:
         names = sorted(entry.name for entry in entries if _ENTRY.fullmatch(entry.name))
-    first = bisect_right(names, key[2:])
+    first = bisect_right(names, f"{key}.json")
     looked_at = [folder / name for name in (*names[first:], *names[:first])[:LOOKED_AT]]
     files = [(status, path) for path in looked_at if (status := _status(path))]
     size = sum(status.st_size for status, _ in files)

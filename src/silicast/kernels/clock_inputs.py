@@ -8,15 +8,14 @@ else differs (a number by which a formula decides, a text) is found, and no tape
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, final
 
 import numpy as np
 
 from silicast.core import xp
 from silicast.core.xp import UntraceableError
-from silicast.hardware.device import Device
-from silicast.kernels.in_blocks import field_names
+from silicast.kernels.in_blocks import parts_of, with_parts
 
 
 @final
@@ -78,20 +77,8 @@ class ClockInputs:
         return _rebuilt(self._record, iter(leaves))
 
 
-def _parts(value: Any) -> tuple[Any, ...] | None:
-    """What a value is made of, in order; None = it is a leaf."""
-    if isinstance(value, Device):
-        return None
-    if isinstance(value, tuple):
-        return value
-    if isinstance(value, Mapping):
-        return tuple(value.values())
-    names = field_names(value)
-    return tuple(getattr(value, name) for name in names) if names else None
-
-
 def _leaves(value: Any) -> Iterator[Any]:
-    parts = _parts(value)
+    parts = parts_of(value)
     if parts is None:
         yield value
     else:
@@ -100,15 +87,10 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _rebuilt(value: Any, leaves: Iterator[Any]) -> Any:
-    parts = _parts(value)
+    parts = parts_of(value)
     if parts is None:
         return next(leaves)
-    rebuilt = [_rebuilt(part, leaves) for part in parts]
-    if isinstance(value, Mapping):
-        return dict(zip(value, rebuilt, strict=True))
-    if isinstance(value, tuple):
-        return type(value)(*rebuilt) if hasattr(value, "_fields") else tuple(rebuilt)
-    return type(value)(**dict(zip(field_names(value), rebuilt, strict=True)))
+    return with_parts(value, [_rebuilt(part, leaves) for part in parts])
 
 
 def _is_numbers(value: Any) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from silicast.hardware.device import Device
 from silicast.workload.graphs.op import OpBatch
 
 
@@ -113,6 +114,27 @@ def on_arrays(value: Any, change: Callable[[NDArray[Any]], Any]) -> Any:
     if names := field_names(value):
         return type(value)(**{name: on_arrays(getattr(value, name), change) for name in names})
     return value
+
+
+def parts_of(value: Any) -> tuple[Any, ...] | None:
+    """What a record, a tuple or values by name are made of, in order; None = none of these, or a
+    device, which is one value.
+    """
+    if isinstance(value, tuple):
+        return value
+    if isinstance(value, Mapping):
+        return tuple(value.values())
+    names = () if isinstance(value, Device) else field_names(value)
+    return tuple([getattr(value, name) for name in names]) if names else None
+
+
+def with_parts(value: Any, parts: Sequence[Any]) -> Any:
+    """The same kind of value, made of other parts (:func:`parts_of`)."""
+    if isinstance(value, Mapping):
+        return dict(zip(value, parts, strict=True))
+    if isinstance(value, tuple):
+        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    return type(value)(**dict(zip(field_names(value), parts, strict=True)))
 
 
 def field_names(value: Any) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ are one record of columns, with which formulas serve all rows at once and give e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, final
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from silicast.core.numerics import I64
 from silicast.hardware.device import Device
-from silicast.kernels.in_blocks import field_names
+from silicast.kernels.in_blocks import parts_of, with_parts
 
 Record = TypeVar("Record")
 ROWS_OF_CLOCKS = 1024
@@ -80,13 +80,9 @@ def _beside(values: Sequence[Any], row: I64) -> Any:
             return first
         if first.ndim == 2 and first.shape[1] == 1:
             return np.concatenate(values, axis=1)[:, row]
-    elif isinstance(first, tuple):
-        return tuple(_beside(items, row) for items in zip(*values, strict=True))
-    elif isinstance(first, Mapping):
-        return {name: _beside([value[name] for value in values], row) for name in first}
-    elif names := field_names(first):
-        columns = {name: [getattr(value, name) for value in values] for name in names}
-        return type(first)(**{name: _beside(column, row) for name, column in columns.items()})
+    elif (parts := parts_of(first)) is not None:
+        columns = zip(parts, *[parts_of(value) or () for value in values[1:]], strict=True)
+        return with_parts(first, [_beside(column, row) for column in columns])
     elif all(value == first for value in values):
         return first
     elif isinstance(first, float):

@@ -51,7 +51,7 @@ def run(
     *further: Any,
     shared: Sequence[float] = (),
     constants: frozenset[str] = frozenset(),
-    requests: int = 0,
+    of_arrays: int = OF_ARRAYS,
 ) -> Any:
     """What a formula says of a batch, by its tape; None = it has none, and has to be asked itself.
 
@@ -61,22 +61,23 @@ def run(
         further: numbers, or arrays of shape (n,), beside the sizes.
         shared: numbers behind them, the same for all rows.
         constants: sizes that a tape holds for; rows that differ in them are answered by several.
-        requests: how often it was asked for before, at least.
+        of_arrays: as so many requests a call with arrays counts, see :data:`OF_ARRAYS`.
     """
     if batch.ragged or not compiled_core.runs() or not _whole(batch):
         return None
     if constants and not batch.numbers:
-        return _run_alike(key, formula, batch, further, shared, constants, requests)
-    return _setting(key, batch, constants, requests).run(formula, batch, further, shared, constants)
+        return _run_alike(key, formula, batch, further, shared, constants, of_arrays)
+    setting = _setting(key, batch, constants)
+    return setting.run(formula, batch, further, shared, constants, of_arrays)
 
 
 def _setting(
-    key: tuple[Hashable, ...], batch: OpBatch, constants: frozenset[str], requests: int
+    key: tuple[Hashable, ...], batch: OpBatch, constants: frozenset[str]
 ) -> TapedSetting:
     """Of numbers, or of rows that are alike in what tapes hold for."""
     held = [int(np.ravel(size)[0]) for name, size in batch.dims.items() if name in constants]
     key = (*key, *batch.dims, *held)
-    return _settings.get(key) or _settings.put(key, TapedSetting(requests))
+    return _settings.get(key) or _settings.put(key, TapedSetting())
 
 
 def _run_alike(
@@ -86,7 +87,7 @@ def _run_alike(
     further: tuple[Any, ...],
     shared: Sequence[float],
     constants: frozenset[str],
-    requests: int,
+    of_arrays: int,
 ) -> Any:
     """:func:`run` of rows, those together that are alike in what tapes hold for; None = some have
     no tape.
@@ -95,15 +96,15 @@ def _run_alike(
     if not len(batch):
         return None
     if not held:
-        setting = _setting(key, batch, constants, requests)
-        return setting.run(formula, batch, further, shared, constants)
+        setting = _setting(key, batch, constants)
+        return setting.run(formula, batch, further, shared, constants, of_arrays)
     _, group = np.unique(np.stack(held), axis=1, return_inverse=True)
     parts, answers = [], []
     for number in range(int(group.max(initial=-1)) + 1):
         rows = np.flatnonzero(group == number)
         alike, beside = batch.rows(rows), tuple(column[rows] for column in further)
-        setting = _setting(key, alike, constants, requests)
-        answer = setting.run(formula, alike, beside, shared, constants)
+        setting = _setting(key, alike, constants)
+        answer = setting.run(formula, alike, beside, shared, constants, of_arrays)
         if answer is None:
             return None
         parts.append(rows)
@@ -168,7 +169,7 @@ class TapedSetting:
 
     __slots__ = ("_record", "_requests")
 
-    def __init__(self, requests: int) -> None:
+    def __init__(self, requests: int = 0) -> None:
         self._requests = requests
         self._record: TapedRecord | None = None
 
@@ -179,12 +180,13 @@ class TapedSetting:
         further: tuple[Any, ...],
         shared: Sequence[float],
         constants: frozenset[str],
+        of_arrays: int = OF_ARRAYS,
     ) -> Any:
         """What the formula says of a batch by its tape, None before there is one."""
         if self._record is None:
             if self._requests < 0:
                 return None
-            self._requests += 1 if batch.numbers else OF_ARRAYS + len(batch) // ROWS
+            self._requests += 1 if batch.numbers else of_arrays + len(batch) // ROWS
             if self._requests < REQUESTS:
                 return None
             try:

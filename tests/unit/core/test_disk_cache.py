@@ -155,6 +155,7 @@ def test_room_is_made_among_entries_alone(folder: Path, monkeypatch: pytest.Monk
     for path in (foreign, folder / f"{ONE}.json"):
         os.utime(path, (1, 1))
     monkeypatch.setattr(disk_cache, "MOST_FILES", 1)
+    monkeypatch.setattr(disk_cache, "LOOKED_AT", 8)
     for number in (1, 2):
         store("answers", f"00{number:014x}", Answer(2.0))
     assert foreign.exists()
@@ -168,27 +169,32 @@ def test_room_is_made_where_files_are_too_large(
     os.utime(folder / f"{ONE}.json", (1, 1))
     size = (folder / f"{ONE}.json").stat().st_size
     monkeypatch.setattr(disk_cache, "MOST_KIND_BYTES", 2 * size)
+    monkeypatch.setattr(disk_cache, "LOOKED_AT", 4)
     store("answers", f"00{1:014x}", Answer(2.0))
     assert (folder / f"{ONE}.json").exists(), "two are as much as may be kept"
     store("answers", f"00{2:014x}", Answer(3.0))
     assert not (folder / f"{ONE}.json").exists()
 
 
-def test_one_question_removes_few_files_and_the_number_still_falls(
+def test_a_process_removes_few_files_and_the_number_still_falls(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk_cache, "MOST_FILES", 30)
-    monkeypatch.setattr(disk_cache, "LOOKED_AT", 8)
     for number in range(60):
         store("answers", f"ff{number:014x}", Answer(1.0))
         os.utime(folder / f"ff{number:014x}.json", (number + 1, number + 1))
-    left = []
-    for number in range(12):
-        store("answers", f"40{content_hash(number)[2:]}", Answer(2.0))
+    monkeypatch.setattr(disk_cache, "MOST_FILES", 30)
+    monkeypatch.setattr(disk_cache, "LOOKED_AT", 8)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    left = [60]
+    for number in range(40):
+        store("answers", content_hash(number), Answer(2.0))
         left.append(len(list(folder.iterdir())))
-    assert min(left) > 60 - 4 * 12
-    assert all(one - other <= 4 for one, other in pairwise(left))
-    assert left[-1] <= 31
+    removed = [one + 1 - other for one, other in pairwise(left)]
+    assert removed[0] == 4, "another process looks at once"
+    assert max(removed) == 4
+    assert sum(removed) <= 4 + 2 * 40
+    assert removed[1::2] == [0] * 20, "and then at every second file"
+    assert left[-1] <= 32
 
 
 def test_a_result_that_is_too_large_is_not_kept(

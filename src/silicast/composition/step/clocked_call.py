@@ -33,6 +33,9 @@ from silicast.kernels.physics.power import LimitedBoard, board, drawn_from, sili
 from silicast.learning.tiers import kernel_times
 from silicast.workload.graphs.op import OpBatch, Variant
 
+OF_BLOCKS = 1
+"""Requests that a block of sizes at boost counts as, fewer than :data:`.taped.OF_ARRAYS`: a tape
+saves little of it, and a first simulation asks for hardly anything else."""
 _TOLD_APART = (0, 1, 8, 20, len(CLOCKS) - 1)
 """Clocks by which numbers that differ are told from others."""
 _JOULES = ("core_j", "memory_j", "dynamic_j")
@@ -224,9 +227,11 @@ class ClockedKernels:
 
     def boosted(self) -> CallNumbers | None:
         """At boost; None = there is no tape."""
-        held = self._model.held_sizes
+        held, key = self._model.held_sizes, ("boosted", *self._key)
+        count = 1 if self._batch.numbers else len(self._batch)
+        counts_as = taped.OF_ARRAYS if count <= taped.FEW else OF_BLOCKS
         numbers: CallNumbers | None = taped.run(
-            ("boosted", *self._key), self._at_boost, self._batch, constants=held
+            key, self._at_boost, self._batch, constants=held, of_arrays=counts_as
         )
         return numbers
 

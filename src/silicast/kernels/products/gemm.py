@@ -104,8 +104,11 @@ class GemmSetting:
 
 @final
 class GemmClocked(Struct, frozen=True):
-    """Parts of a :class:`GemmSetting` that differ by the clock of its device. Candidates, and those
-    of the board without a limit, are the same or nothing is asked of both at once.
+    """Parts of a :class:`GemmSetting` that differ by the clock of its device; candidates, and those
+    of the board as built, may differ too: :meth:`Gemm.analyse_at` then goes clock by clock.
+
+    Attributes:
+        tiles, constants, rates, steps, built: see there; seconds and rates per second of the model.
     """
 
     tiles: CandidateTiles
