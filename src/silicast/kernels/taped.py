@@ -71,9 +71,7 @@ def run(
     return setting.run(formula, batch, further, shared, constants, of_arrays)
 
 
-def _setting(
-    key: tuple[Hashable, ...], batch: OpBatch, constants: frozenset[str]
-) -> TapedSetting:
+def _setting(key: tuple[Hashable, ...], batch: OpBatch, constants: frozenset[str]) -> TapedSetting:
     """Of numbers, or of rows that are alike in what tapes hold for."""
     held = [int(np.ravel(size)[0]) for name, size in batch.dims.items() if name in constants]
     key = (*key, *batch.dims, *held)
