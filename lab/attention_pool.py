@@ -4,22 +4,17 @@ Each campaign (architecture, caller, library) weighs the same, whatever its rows
 shared by what decides them: those of a main loop by its matrix instruction and library, the launch
 by instruction and caller. All are drawn to what they mean physically, far more than where an
 architecture is fitted by itself: there a constant that its rows hardly determine may go anywhere.
-Those of prefill are drawn to the medians of what campaigns with the same way of issuing matrix
-products have when fitted by themselves: softmax takes a third to a half of the operations, and a
-step half of the cycles, that a count of instructions gives. Decode's own constants are determined
-too badly for that. How strongly, to what, and the exponents of the tensor rate were chosen by
-leaving architectures out.
+How strongly, and the exponents of the tensor rate, were chosen by leaving architectures out.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from lab import fitting
-from lab.fitting import Constants, F, Key, Prior, Tables
+from lab.fitting import Constants, F, Prior, Tables
 from lab.scorecard.rows import MeasuredRows, held_out
 from silicast.kernels.attention.attention_schemes import Scheme, resolve_library, scheme_for
 from silicast.workload.libraries.library_file import Mainloop
@@ -54,11 +49,6 @@ MAINLOOPS: dict[Mainloop, str] = {"mma": "ampere", "wgmma": "hopper", "tcgen05":
 """Matrix instruction -> the architecture that names the kernels which engines run with it."""
 BARE_OF = {"flashinfer": "sglang", "fa2": "vllm", "fa3": "sglang"}
 """Bare library -> the engine whose call stands for it."""
-
-TRITON = "triton"
-"""The caller that issues products in line on every architecture."""
-DRAWN_TO_OWN = frozenset(("attention_prefill",))
-"""Families whose constants are drawn to medians of those fitted by themselves."""
 
 Cell = tuple[str, str, str, str]
 """Architecture, caller, kind of library, kind of matrix instruction."""
@@ -104,7 +94,6 @@ def _shared_by(family: str, name: str, caller: str, library: str, how: str) -> S
     return (library, caller) if name == NARROW else (how, library)
 
 
-_Drawn = tuple[str, str]
 _Found = dict[tuple[str, Shared], float]
 
 
@@ -113,7 +102,6 @@ class Pool:
 
     Args:
         priors, start: as for one architecture; ``append`` has the launch of a write by caller.
-        own: (architecture, caller) -> constants that were fitted by themselves.
     """
 
     def __init__(
@@ -123,7 +111,6 @@ class Pool:
         priors: Mapping[str, Prior],
         start: Mapping[str, float],
         append: Mapping[str, float],
-        own: Mapping[Key, Constants],
     ) -> None:
         self.family = family
         self.start = {**start, **PHYSICAL[family]}
@@ -131,32 +118,10 @@ class Pool:
         every = cells(held_out(parts, False))
         self.cells = {cell: fitting.sample(group, ROWS) for cell, group in every.items()}
         self.callers = sorted({cell[1:] for cell in self.cells})
-        self.usual = self._usual(priors, own) if family in DRAWN_TO_OWN else {}
         self.found = self._fit(dict(priors))
 
     def _shared(self, name: str, cell: Sequence[str]) -> Shared:
         return _shared_by(self.family, name, *cell)
-
-    def _usual(self, priors: Iterable[str], own: Mapping[Key, Constants]) -> dict[_Drawn, float]:
-        """(Constant, how products are issued) -> the median of campaigns' own, drawn to that of all
-        (how = "") as if by one architecture: what few have may be their own.
-        """
-        campaigns = list(dict.fromkeys((*cell[:2], cell[3]) for cell in self.cells))
-        usual: dict[_Drawn, float] = {}
-        for name in priors:
-            logs = {x: math.log(own[x[:2]][name]) for x in campaigns}
-            every = float(np.median(list(logs.values())))
-            usual[name, ""] = math.exp(every)
-            for how in ("inline", "asynchronous"):
-                alike = [x for x in campaigns if x[2] == how]
-                count = len({architecture for architecture, caller, _ in alike if caller != TRITON})
-                middle = float(np.median([logs[x] for x in alike])) if alike else every
-                usual[name, how] = math.exp((count * middle + every) / (count + 1))
-        return usual
-
-    def _drawn_to(self, name: str, shared: Shared) -> float:
-        every = self.usual.get((name, ""), self.start[name])
-        return self.usual.get((name, shared[0]), every)
 
     def _fixed(self, caller: str, library: str) -> Constants:
         launch_cycles = self.append.get(caller, self.start["append_launch_cycles"])
@@ -177,8 +142,7 @@ class Pool:
             for cell, parts in self.cells.items()
         ]
         low, high = (np.log([priors[name][side] for name, _ in keys]) for side in (1, 2))
-        first = np.log([self._drawn_to(name, shared) for name, shared in keys])
-        first = np.clip(first, low + 1e-6, high - 1e-6)
+        first = np.clip(np.log([self.start[name] for name, _ in keys]), low + 1e-6, high - 1e-6)
         counts = [sum(len(part) for part in parts) for parts, _, _ in groups]
 
         def errors(logs: F, i: int) -> F:

@@ -9,7 +9,6 @@ and never fitted; scores are on those rows. Deterministic.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,16 +20,7 @@ from numpy.typing import NDArray
 from lab import fitting
 from lab.attention_pool import Pool
 from lab.fitter import Body, Fitter
-from lab.fitting import (
-    ATTENTION_FALLBACK,
-    RELATIVES,
-    Constants,
-    Key,
-    Prior,
-    Tables,
-    log_ratios,
-    own_of,
-)
+from lab.fitting import ATTENTION_FALLBACK, Constants, Key, Prior, Tables, log_ratios, own_of
 from lab.scorecard.rows import MeasuredRows, checksum_one_in, held_out, newest
 from lab.scorecard.suites.attention import DECODE, PREFILL, decoder_rows
 from lab.scorecard.tables import mean_of_repeats, ops, read_records
@@ -251,7 +241,7 @@ def fit_groups(family: str, groups: Groups, without: Groups, rows: int) -> tuple
     default["unmeasured_widening"] = 6.0
     default["independent_log_sd"] = round(max(spread.values()), 3)
     every = [part for group in groups.values() for part in group]
-    pool = Pool(family, every, PRIORS[family], start, append, fitted)
+    pool = Pool(family, every, PRIORS[family], start, append)
     for name, constants in pool.tables(SPREAD).items():
         default |= fitting.prefixed(name, constants, start)
     architectures: Tables = {}
@@ -260,37 +250,6 @@ def fit_groups(family: str, groups: Groups, without: Groups, rows: int) -> tuple
         architectures.setdefault(architecture, {}).update(fitting.prefixed(caller, table))
     _bare_libraries(family, architectures)
     return default, architectures
-
-
-def _with_halves(body: Body, fallback: Mapping[str, str]) -> Body:
-    """A body whose stand-ins with small shared memory are half its own and half everyone's.
-
-    Constants of a relative hold what is peculiar to its campaigns, those common to all miss what
-    its kind has in common. Neither is better known: the geometric mean of the two stands in, under
-    the name "like ada".
-    """
-    halves: Tables = {}
-    fallback = dict(fallback)
-    for architecture, relative in fallback.items():
-        if relative in SMALL and relative in body["architectures"]:
-            fallback[architecture] = f"like {relative}"
-            halves[f"like {relative}"] = _half(body["default"], body["architectures"][relative])
-    architectures = body["architectures"] | halves
-    return {"default": body["default"], "architectures": architectures, "fallback": fallback}
-
-
-SMALL = frozenset({*RELATIVES, *RELATIVES.values()})
-"""Architectures that issue matrix products by warps and have 100 KiB of shared memory a core."""
-
-
-def _half(default: Constants, own: Constants) -> Constants:
-    """Geometric means of an architecture's constants and those of all, where both are positive."""
-    half: Constants = {}
-    for name, value in own.items():
-        caller, _, constant = name.partition(".")
-        common = default.get(f"{caller}/mma.{constant}", default[constant])
-        half[name] = math.sqrt(value * common) if value > 0.0 < common else value
-    return fitting.rounded(half)
 
 
 def _timed_without(parts: Sequence[MeasuredRows]) -> bool:
@@ -320,7 +279,7 @@ class Attention(Fitter[Campaigns]):
     def _body(self, rows: Campaigns, count: int, fallback: Mapping[str, str]) -> Body:
         default, fitted = fit_groups(self.group, rows.newest, rows.without, count)
         architectures = fitting.with_relatives(fitted)
-        return _with_halves({"default": default, "architectures": architectures}, fallback)
+        return {"default": default, "architectures": architectures, "fallback": dict(fallback)}
 
     def scores(self, rows: Campaigns, body: Body) -> dict[str, Any]:
         scores = {}
@@ -334,8 +293,7 @@ class Attention(Fitter[Campaigns]):
         return sorted({architecture for architecture, _ in rows.newest})
 
     def without(self, rows: Campaigns, architecture: str, body: Body) -> Body:
-        relatives = {**ATTENTION_FALLBACK, **{v: k for k, v in RELATIVES.items()}}
-        fallback = {k: v for k, v in relatives.items() if v != architecture}
+        fallback = {k: v for k, v in ATTENTION_FALLBACK.items() if v != architecture}
         without = self._body(rows.but(architecture), ROWS_PER_TRANSFER, fallback)
         figures = transfer_score(rows.newest, architecture, without["default"])
         print(self.group, architecture, figures, flush=True)

@@ -138,20 +138,8 @@ def kernel_energy(times: KernelTimes, batch: OpBatch, device: Device) -> KernelE
     energy = energies(device, batch.family, batch.variant)
     work = actions(times.analysis, batch.variant, device)
     seconds = (times.estimate_s, times.p05_s, times.p95_s)
-    if device.power_state == "hot" and times.clock_share is not None:
-        energy = _under_limit(energy, work, times, device)
     estimate, p05, p95, power = _interval(energy, work, seconds, device)
     return KernelEnergy(estimate, p05, p95, power, energy.measured)
-
-
-def _under_limit(energy: Energies, work: Actions, times: KernelTimes, device: Device) -> Energies:
-    """The energies of kernels on a hot board: those that its limit slows draw that limit, also
-    where this law says less of them than that of the clock.
-    """
-    share: Any = times.clock_share
-    free = free_power(energy, work, times.estimate_s, device)
-    lacking = xp.maximum(energy.limit_w - free, 0.0) / (free - energy.static_w)
-    return replace(energy, activity=energy.activity * (1.0 + lacking * (share < 1.0)))
 
 
 def above_static_j(times: KernelTimes, batch: OpBatch, device: Device) -> F64 | None:

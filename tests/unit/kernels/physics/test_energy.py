@@ -30,7 +30,6 @@ from silicast.kernels.physics.energy import (
 )
 from silicast.kernels.physics.power import board
 from silicast.kernels.registry import families, implementation_for
-from silicast.learning.dispatch import time_of
 from silicast.workload.graphs.op import Op, OpBatch, Variant
 
 BOARDS = ("H200", "GB200", "L40S", "T4", "A100", "MI300X", "P100-PCIE-16GB")
@@ -236,16 +235,3 @@ def test_errors_of_single_kernels_average_out_over_runs() -> None:
     assert 0.0 < measured < sibling < unmeasured
     assert measured < energies(H200, "gemm", Variant("bf16")).log_sd
     assert unmeasured < energies(find_device("A100"), "gemm", Variant("bf16")).log_sd
-
-
-@pytest.mark.parametrize("board", ["A100", "H100", "RTX 4090", "MI300X"])
-@pytest.mark.parametrize("share", [0.4, 0.7, 0.9, 1.0])
-def test_a_hot_board_that_its_limit_slows_draws_the_limit(board: str, share: float) -> None:
-    device = find_device(board)
-    limit = replace(device, power_cap_w=share * (device.power_cap_w or 0.0), power_state="hot")
-    op = Op.make("gemm", dtype="bf16", m=8192, n=8192, k=8192)
-    time = time_of(op, limit)
-    assert time.energy_j is not None
-    watts = time.energy_j.estimate / time.estimate_s
-    assert time.clock_share < 1.0
-    assert watts == pytest.approx(0.982 * (limit.power_cap_w or 0.0), rel=0.003)
