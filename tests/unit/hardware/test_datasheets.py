@@ -30,7 +30,8 @@ TENSOR = [  # dense TFLOPS or TOPS, fp32 accumulation
     ("RTX 5000 Ada", "fp8", 522), ("RTX 4080", "fp8", 194.9), ("RTX 5080", "nvfp4", 900.5),
     ("RTX 5070 Ti", "nvfp4", 703), ("RTX 5070", "nvfp4", 494), ("RTX 5060 Ti", "nvfp4", 379.5),
     ("GB10", "nvfp4", 500), ("H20-3e", "bf16", 148), ("RTX 5880 Ada", "fp8", 554),
-    ("RTX PRO 6000 Max-Q", "nvfp4", 1755.5), ("RTX PRO 6000 Workstation", "nvfp4", 2000), ("RTX 5060", "nvfp4", 307),
+    ("RTX PRO 6000 Max-Q", "nvfp4", 1755.5), ("RTX 5060", "nvfp4", 307),
+    ("RTX PRO 6000 Workstation", "nvfp4", 2000),
     ("RTX 5050", "nvfp4", 210.5), ("TITAN RTX", "fp16", 130),
 ]  # fmt: skip
 OTHER_TENSOR = [  # dense TFLOPS or TOPS of other vendors' datasheets
@@ -97,7 +98,8 @@ DRAM_GB_PER_S = [
     ("A40", 696), ("RTX A6000", 768), ("A10", 600), ("H100", 3352), ("H200", 4917),
     ("H20", 4023), ("L4", 300), ("L20", 864), ("L40S", 864), ("RTX 6000 Ada", 960),
     ("B200", 8000), ("GB300", 8000), ("RTX PRO 6000", 1792), ("V100", 900), ("T4", 320),
-    ("P100", 732), ("P4", 192), ("P40", 346), ("M40", 288), ("GTX 1080 Ti", 484), ("TITAN Xp", 547.7),
+    ("P100", 732), ("P4", 192), ("P40", 346), ("M40", 288),
+    ("GTX 1080 Ti", 484), ("TITAN Xp", 547.7),
     ("RTX 2080 Ti", 616), ("RTX 3080", 760), ("RTX 4080", 716.8), ("RTX 5080", 960),
     ("RTX 5060 Ti", 448), ("A16", 200), ("RTX A5000", 768),
     ("RTX 4060", 272), ("RTX 4070 SUPER", 504), ("RTX 5060", 448), ("RTX 5050", 320),
