@@ -7,11 +7,12 @@ import re
 import shlex
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from types import MappingProxyType
 from typing import final
 
-from silicast.core.errors import over_limit
+from silicast.core.errors import SilicastError, over_limit
 from silicast.formats._shell_expansion import (
     ELEMENT_NAMED,
     MOST_NESTED,
@@ -30,7 +31,7 @@ from silicast.formats._shell_functions import (
     with_names,
 )
 from silicast.formats._shell_lexer import SUM, Assignment, Command, Token, Word, WordPiece, commands
-from silicast.formats._shell_sums import PRINTS, integer_of, printed_text
+from silicast.formats._shell_sums import PRINTS, integer_of, names_set, printed_text
 from silicast.formats._shell_writes import WrittenFiles
 from silicast.formats.shell_branches import CONDITIONS, Branches
 from silicast.formats.shell_options import (
@@ -56,7 +57,8 @@ _WRITERS = frozenset(("cat", "tee"))
 _PIPES = frozenset(("|", "|&"))
 _NAMED = re.compile(r"\$(?:([A-Za-z_]\w*|\d)|\{([A-Za-z_]\w*|\d)\})")
 _CHANGES = re.compile(
-    r"(?:([-+])\1)?([A-Za-z_]\w*(?:\[[^\[\]]{1,100}\])?)(?:([-+])\3|([-+*/%]?=)(?!=)(.{1,200}))?",
+    r"(?:([-+])\1)?\s*([A-Za-z_]\w*(?:\[[^\[\]]{1,100}\])?)\s*"
+    r"(?:([-+])\3|([-+*/%&|^]|<<|>>)?=(?!=)(.{1,200}))?",
     re.DOTALL,
 )
 _ONE_OUTPUT = re.compile(r"\$\([^(].*\)|`[^`]*`", re.DOTALL)
@@ -64,6 +66,10 @@ _ONE_OUTPUT = re.compile(r"\$\([^(].*\)|`[^`]*`", re.DOTALL)
 _LOCALS = frozenset(("local", "declare", "typeset"))
 MOST_STEPS = 1 << 15
 """Commands that all calls of functions, and loops that only set variables, carry out together."""
+_HELD = frozenset(
+    ("variables", "keyed", "sparse", "exported", "branched", "missing", "looped", "local")
+)
+"""What the commands of a loop change that only sets variables."""
 MOST_COPIES = 256
 """Copies of all variables, as they are for different runs."""
 
@@ -93,6 +99,8 @@ class ScriptReader(Expansion):
         self.missing: dict[str, None] = {}
         self.looped: dict[str, list[str]] = {}
         self.loops: dict[str, int] = {}
+        self.carries = True
+        self.counted: set[str] = set()
         self.sourced: dict[str, None] = {}
         self.runs: list[ShellRun] = []
         self.files = WrittenFiles()
@@ -113,20 +121,53 @@ class ScriptReader(Expansion):
 
     def follow(self, read: Iterable[tuple[Command, bool]]) -> None:
         """Carries out commands, and holds the functions that they define."""
-        queue = deque(read)
+        queue, outer = deque(read), self.apart
         while queue and not self.ended:
             command, names = queue.popleft()
             runs = self.branches.runs
             if self.functions.holds(command, names=names, runs=runs):
                 continue
+            is_piped = command.joined in _PIPES or bool(queue and queue[0][0].joined in _PIPES)
+            self.apart = self.apart or is_piped
             self.step(command, names=names)
+            self.apart = outer
             opened, self.opened = self.opened, ""
-            if opened and (body := body_that_sets(queue)):
-                for value in self.looped.pop(opened):
-                    self.spend(1 + len(body))
-                    self.keep(opened, value)
-                    self.inside(body)
-                queue = deque(itertools.islice(queue, len(body), None))
+            body, is_apart = body_that_sets(queue) if opened else ([], False)
+            is_apart = is_apart or command.joined in _PIPES  # its variables are lost with it
+            if body and (is_apart or self.carried_out(opened, body)):
+                for _ in body:
+                    queue.popleft()
+
+    def carried_out(self, name: str, body: list[tuple[Command, bool]]) -> bool:
+        """Whether a loop that only sets variables was carried out; one that costs too much leaves
+        all as it was, and none is carried out after it.
+
+        Args:
+            name: of the loop's variable.
+        """
+        values = self.looped.get(name, ())
+        if (
+            not values
+            or self.steps + len(values) * (1 + len(body)) > MOST_STEPS
+            or not self.carries
+        ):
+            return False
+        self.count("".join(self.variables))
+        before = dict(vars(self))
+        held = {key: copy(value) for key, value in before.items() if key in _HELD}
+        try:
+            del self.looped[name]
+            for value in values:
+                self.spend(1 + len(body))
+                self.keep(name, value)
+                self.inside(body)
+        except SilicastError as error:
+            if error.kind != "limit":
+                raise
+            vars(self).update(before | held)
+            self.copy, self.carries = None, False
+            return False
+        return True
 
     def spend(self, steps: int) -> None:
         self.steps += steps
@@ -140,6 +181,9 @@ class ScriptReader(Expansion):
         if not names:
             self.bracket(self.branches.without_patterns(command.joined))
         tokens = self.branches.entered(command.joined, command.tokens, plain)
+        for name in self.counted.intersection(self.branches.ended):
+            self.counted.discard(name)
+            self.forget(name)  # it is what ended the loop
         while tokens and plain(tokens[0]) in _BEFORE:
             tokens = tokens[1:]
         head = plain(tokens[0]) if tokens else ""
@@ -147,6 +191,9 @@ class ScriptReader(Expansion):
             assigns = any(isinstance(token, Assignment) for token in tokens)
             if assigns or head == "shift":
                 raise lost("a loop over the arguments of a call")
+        if self.branches.skips_by_status and not self.branches.runs and not names:
+            assigned = [token for token in command.tokens if isinstance(token, Assignment)]
+            self.branched |= {token.name: None for token in assigned}
         if head == "for":
             self.loop(tokens)
         elif head not in CONDITIONS and tokens and self.branches.runs and not names:
@@ -249,6 +296,11 @@ class ScriptReader(Expansion):
         if name not in self.functions.bodies:
             return False
         self.called.add(name)
+        apart, held = self.apart, self.variables
+        if apart:
+            self.count("".join(held))
+            self.variables = dict(held)
+        self.apart = False
         outer = {item.name: self.variables.get(item.name) for item in assigned}
         self.assign_all(assigned)
         used = dict.fromkeys(
@@ -274,6 +326,9 @@ class ScriptReader(Expansion):
             if made and not any(map(option_count, made)):  # its body says nothing of options
                 self.add([name, *arguments])
         self.restore(outer | dict.fromkeys(loops))
+        self.apart = apart
+        if apart:
+            self.variables, self.copy = held, None
         return True
 
     def add(self, words: list[str], assigned: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -380,10 +435,12 @@ class ScriptReader(Expansion):
         if self.nested >= MOST_NESTED:
             return None
         self.nested += 1
+        outer = self.apart
         parsed = list(itertools.islice(commands(inner), 2))
         text: str | None = None
         if len(parsed) == 1 and not any(isinstance(t, Assignment) for t in parsed[0].tokens):
             command, head = parsed[0], plain(parsed[0].tokens[0])
+            self.apart = head not in self.functions.bodies
             if head == "cat" and command.document is not None:
                 text = self.text(command.document)
             elif head in self.functions.bodies:
@@ -391,6 +448,7 @@ class ScriptReader(Expansion):
             else:
                 text = printed_text(head, self.words_of(command.tokens))
         self.nested -= 1
+        self.apart = outer
         return text
 
     def printed_by(self, command: Command) -> str:
@@ -416,23 +474,30 @@ class ScriptReader(Expansion):
 
     def calculate(self, head: str, words: Sequence[Token]) -> None:
         """``let`` and ``(( ))``: what they set a variable to; in a loop nobody knows it."""
-        texts = ["".join(as_written(word).split()) for word in words]
-        for text in "".join(texts).split(",") if head == SUM else texts:
-            match = _CHANGES.fullmatch(text)
-            if match is None:
-                continue
-            name, sign, by = match[2], match[4] or match[1] or match[3], match[5] or "1"
-            if sign is None:
-                continue
-            sum_ = f"({by})" if sign == "=" else f"{name} {sign[0]} ({by})"
-            in_loop = self.branches.in_loop or self.loops
-            value = None if in_loop else integer_of(self.with_numbers(sum_))
-            total = f"$(({sum_}))" if value is None else str(value)
-            if element := ELEMENT_NAMED.fullmatch(name):
-                key = joined(self.pieces(element[2])).strip("'\"")
-                self.keep_element(element[1], key, total)
-            else:
-                self.keep(name, total)
+        for text in map(as_written, words):
+            parts = text.split(",") if head == SUM and not set("(?[") & set(text) else [text]
+            for part in parts:
+                self.change(joined(self.pieces(part)).strip())
+
+    def change(self, text: str) -> None:
+        """One sum that may set a variable; what it sets in other ways nobody knows after it."""
+        match = _CHANGES.fullmatch(text)
+        names = names_set(text)
+        if match is None or len(names) != 1:
+            for name in names:
+                self.forget(name)
+            return
+        name, by = match[2], match[5] or "1"
+        sign = match[4] or match[1] or match[3]
+        sum_ = f"{name} {sign} ({by})" if sign else f"({by})"
+        in_loop = self.branches.in_loop or self.loops
+        value = None if in_loop else integer_of(self.with_numbers(sum_))
+        total = f"$(({sum_}))" if value is None else str(value)
+        if element := ELEMENT_NAMED.fullmatch(name):
+            key = joined(self.pieces(element[2])).strip("'\"")
+            self.keep_element(element[1], key, total)
+        else:
+            self.keep(name, total)
 
     def defaults(self, words: Sequence[Word]) -> None:
         """``: ${NAME:=value}`` does nothing but to put in its words."""
@@ -443,19 +508,25 @@ class ScriptReader(Expansion):
         """``for NAME in words``: one word is the variable's value; of several none is, nor of words
         that only running the script would tell.
         """
+        if self.branches.beyond:
+            return
+        is_counted = plain(tokens[-1]) == SUM
+        tokens = tokens[:-1] if is_counted else tokens
         names = [plain(token) for token in tokens[1:3]]
         if len(tokens) < 4 or names[1] != "in" or names[0] in self.fixed:
             return
         words = [f for token in tokens[3:] if isinstance(token, tuple) for f in self.fields(token)]
         self.count(words)
         self.restore({names[0]: None})
+        if is_counted and self.branches.runs:
+            self.counted.add(names[0])
+        self.opened = names[0] if self.branches.runs else ""
         if any(map(unresolved, words)):
             self.looped[names[0]] = []
         elif len(words) == 1:
             self.put({names[0]: words[0]})
         else:
             self.looped[names[0]] = words
-            self.opened = names[0] if self.branches.runs else ""
 
     def condition_words(self, tokens: Sequence[Token]) -> list[str]:
         """Words of a condition; a variable that nobody sets is an empty one."""
@@ -477,6 +548,9 @@ class ScriptReader(Expansion):
             words.append(joined((piece, False) for piece in pieces))
         self.count(words)
         if words[:1] == [SUM]:
+            if self.branches.asks:  # it is not carried out besides
+                for name in names_set(" ".join(words[1:])):
+                    self.forget(name)
             words[1:] = map(self.with_numbers, words[1:])
         return words
 
@@ -487,6 +561,12 @@ class ScriptReader(Expansion):
 
     def assign(self, assignment: Assignment) -> None:
         value: str | list[str]
+        if assignment.subscript and assignment.name not in self.keyed:
+            if names := names_set(assignment.subscript):
+                for name in names:
+                    self.forget(name)
+                self.keep(assignment.name, [unknown_array(assignment.name)])
+                return
         if assignment.subscript:
             key = joined(self.pieces(assignment.subscript)).strip("'\"")
             value = joined(self.pieces_of(assignment.words[0]))
