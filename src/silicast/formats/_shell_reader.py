@@ -13,25 +13,18 @@ from types import MappingProxyType
 from typing import final
 
 from silicast.core.errors import SilicastError, over_limit
-from silicast.formats._shell_expansion import (
-    ELEMENT_NAMED,
-    MOST_NESTED,
-    Expansion,
-    joined,
-    unknown_array,
-)
+from silicast.formats._shell_assigning import Assigning
+from silicast.formats._shell_expansion import MOST_NESTED, joined
 from silicast.formats._shell_functions import (
     Functions,
-    as_written,
     body_that_sets,
     echoed,
     lost,
     plain,
-    read_values,
     with_names,
 )
 from silicast.formats._shell_lexer import SUM, Assignment, Command, Token, Word, WordPiece, commands
-from silicast.formats._shell_sums import PRINTS, integer_of, names_set, printed_text
+from silicast.formats._shell_sums import PRINTS, names_set, printed_text
 from silicast.formats._shell_writes import WrittenFiles
 from silicast.formats.shell_branches import CONDITIONS, Branches
 from silicast.formats.shell_options import (
@@ -56,14 +49,6 @@ _SOURCES = frozenset((".", "source"))
 _WRITERS = frozenset(("cat", "tee"))
 _PIPES = frozenset(("|", "|&"))
 _NAMED = re.compile(r"\$(?:([A-Za-z_]\w*|\d)|\{([A-Za-z_]\w*|\d)\})")
-_CHANGES = re.compile(
-    r"(?:([-+])\1)?\s*([A-Za-z_]\w*(?:\[[^\[\]]{1,100}\])?)\s*"
-    r"(?:([-+])\3|([-+*/%&|^]|<<|>>)?=(?!=)(.{1,200}))?",
-    re.DOTALL,
-)
-_ONE_OUTPUT = re.compile(r"\$\([^(].*\)|`[^`]*`", re.DOTALL)
-"""What one command prints, which only running it would say."""
-_LOCALS = frozenset(("local", "declare", "typeset"))
 MOST_STEPS = 1 << 15
 """Commands that all calls of functions, and loops that only set variables, carry out together."""
 _HELD = frozenset(
@@ -75,12 +60,11 @@ MOST_COPIES = 256
 
 
 @final
-class ScriptReader(Expansion):
+class ScriptReader(Assigning):
     """Commands of a script read one by one; what all expansions together hold is bounded."""
 
     def __init__(self, variables: Mapping[str, str | list[str]], fixed: frozenset[str]) -> None:
-        super().__init__(variables)
-        self.exported, self.exports_all, self.fixed = set(variables), False, fixed
+        super().__init__(variables, fixed)
         self.exported_copy = frozenset[str]()
         self.copies = 0
         self.ended = False
@@ -94,11 +78,8 @@ class ScriptReader(Expansion):
         self.subshells: list[tuple[_Variables, set[str]]] = []
         self.functions = Functions()
         self.called: set[str] = set()
-        self.local: dict[str, str | list[str] | None] | None = None
-        self.branched: dict[str, None] = {}
         self.missing: dict[str, None] = {}
         self.looped: dict[str, list[str]] = {}
-        self.loops: dict[str, int] = {}
         self.carries = True
         self.counted: set[str] = set()
         self.sourced: dict[str, None] = {}
@@ -107,7 +88,6 @@ class ScriptReader(Expansion):
         self.piped: Word | None = None
         self.before: Sequence[Token] = ()
         self.printed: list[str] | None = None
-        self.branches = Branches(self.condition_words)
         self.nested = self.level = self.depth = self.steps = 0
 
     def read(self, text: str) -> None:
@@ -384,51 +364,11 @@ class ScriptReader(Expansion):
             if command.target is not None:
                 self.files.add(command.target, echoed(tokens), appends=command.appends)
 
-    def read_input(self, words: Sequence[Word], assigned: Sequence[Assignment], text: str) -> None:
-        """``read``: gives variables the words of a text."""
-        letters = [joined(self.pieces_of(i.words[0])) for i in assigned if i.name == "IFS"]
-        separators = letters[-1] if letters else self.separators
-        read = [as_written(word) for word in words]
-        for name, value in read_values(read, text, separators).items():
-            self.keep(name, f"${name}" if value is None else value)
-
-    def declared(self, head: str, words: Sequence[str], assigned: Sequence[Assignment]) -> None:
-        """Which variables ``export`` and ``declare`` export, and which are arrays with keys."""
-        flags = "".join(word for word in words if word[:1] == "-")
-        bare = [word for word in words if word.isidentifier()]
-        names = {item.name for item in assigned}.union(bare)
-        if head in _LOCALS and "g" not in flags and self.local is not None:
-            for name in names:
-                self.hide(name)
-            self.restore(dict.fromkeys(bare))
-        if head == "export" or "x" in flags:
-            self.exported |= names
-        if "A" in flags:
-            self.keyed |= names
-
-    def hide(self, name: str) -> None:
-        """A variable has another value until the call that is read ends."""
-        if self.local is not None and name not in self.local:
-            self.local |= {name: self.variables.get(name), **self.elements_of(name)}
-
     def known_files(self) -> dict[str, str]:
         """Texts of files that the script wrote so far, with the variables as they were when one
         was last written.
         """
         return self.files.texts(self.fields, self.text)
-
-    def keep(self, name: str, value: str | list[str]) -> None:
-        """The value of a variable from here on."""
-        self.put({name: value})
-        self.note(name, value)
-
-    def note(self, name: str, value: str | list[str]) -> None:
-        """A variable has another value now, or an element of it."""
-        self.count(value)
-        if self.exports_all:
-            self.exported.add(name)
-        if self.branches.is_unsure:
-            self.branched[name] = None
 
     def output(self, inner: str) -> str | None:
         """What a substituted command prints; None = only running it would say."""
@@ -471,33 +411,6 @@ class ScriptReader(Expansion):
             return
         self.arguments = [field for word in words[1:] for field in self.fields(word)]
         self.count(self.arguments)
-
-    def calculate(self, head: str, words: Sequence[Token]) -> None:
-        """``let`` and ``(( ))``: what they set a variable to; in a loop nobody knows it."""
-        for text in map(as_written, words):
-            parts = text.split(",") if head == SUM and not set("(?[") & set(text) else [text]
-            for part in parts:
-                self.change(joined(self.pieces(part)).strip())
-
-    def change(self, text: str) -> None:
-        """One sum that may set a variable; what it sets in other ways nobody knows after it."""
-        match = _CHANGES.fullmatch(text)
-        names = names_set(text)
-        if match is None or len(names) != 1:
-            for name in names:
-                self.forget(name)
-            return
-        name, by = match[2], match[5] or "1"
-        sign = match[4] or match[1] or match[3]
-        sum_ = f"{name} {sign} ({by})" if sign else f"({by})"
-        in_loop = self.branches.in_loop or self.loops
-        value = None if in_loop else integer_of(self.with_numbers(sum_))
-        total = f"$(({sum_}))" if value is None else str(value)
-        if element := ELEMENT_NAMED.fullmatch(name):
-            key = joined(self.pieces(element[2])).strip("'\"")
-            self.keep_element(element[1], key, total)
-        else:
-            self.keep(name, total)
 
     def defaults(self, words: Sequence[Word]) -> None:
         """``: ${NAME:=value}`` does nothing but to put in its words."""
@@ -553,58 +466,6 @@ class ScriptReader(Expansion):
                     self.forget(name)
             words[1:] = map(self.with_numbers, words[1:])
         return words
-
-    def assign_all(self, assigned: Sequence[Assignment]) -> None:
-        """Assignments of a command."""
-        for item in assigned:
-            self.assign(item)
-
-    def assign(self, assignment: Assignment) -> None:
-        value: str | list[str]
-        if assignment.subscript and assignment.name not in self.keyed:
-            if names := names_set(assignment.subscript):
-                for name in names:
-                    self.forget(name)
-                self.keep(assignment.name, [unknown_array(assignment.name)])
-                return
-        if assignment.subscript:
-            key = joined(self.pieces(assignment.subscript)).strip("'\"")
-            value = joined(self.pieces_of(assignment.words[0]))
-            self.keep_element(assignment.name, key, value, adds=assignment.adds)
-            return
-        if assignment.is_array and (elements := self.elements_in(assignment.words)):
-            if not assignment.adds:
-                self.put({assignment.name: []})
-            for key, value in elements:
-                self.keep_element(assignment.name, key, value)
-            return
-        if assignment.is_array:
-            value = [field for word in assignment.words for field in self.fields(word)]
-        else:
-            written = as_written(assignment.words[0])
-            counts = re.search(rf"\$\(\(.*\b{assignment.name}\b", written, re.DOTALL)
-            known = not (counts and (self.branches.in_loop or self.loops))
-            value = joined(self.pieces_of(assignment.words[0])) if known else written
-            if _ONE_OUTPUT.fullmatch(value):  # which may be stated under the variable's name
-                value = f"${assignment.name}"
-                if assignment.name in self.fixed:
-                    return
-        before = self.variables.get(assignment.name)
-        if assignment.adds and before is not None:
-            if assignment.name in self.keyed or before == [unknown_array(assignment.name)]:
-                value = [unknown_array(assignment.name)]  # words behind gaps, or without keys
-            elif isinstance(before, list):
-                first = [before[0] + value] if before and isinstance(value, str) else before[:1]
-                value = [*first, *before[1:], *(value if isinstance(value, list) else ())]
-            else:
-                value = [before, *value] if isinstance(value, list) else before + value
-        self.keep(assignment.name, value)
-
-    def keep_element(self, name: str, key: str, value: str, *, adds: bool = False) -> None:
-        """The value of one element of an array from here on."""
-        value = (self.element(name, key) or "") + value if adds else value
-        self.set_element(name, key, value)
-        self.note(name, self.variables[name])
 
     def start(self, tokens: Sequence[Token]) -> None:
         """Carries out a command, and those of a shell that it starts."""

@@ -180,6 +180,27 @@ class Branches:
         Args:
             plain: a token's bare word, "" = it has none.
         """
+        remaining, joined = self._divided(joined, tokens, plain)
+        if not remaining:
+            return []
+        head = plain(remaining[0])
+        if head == "case":
+            self._case(remaining, plain, joined)
+            return []
+        if head in ("for", "while", "until"):
+            texts = "".join(
+                part.text for token in remaining if isinstance(token, tuple) for part in token
+            )
+            runs = not any(word in texts for word in _GIVEN)
+            name = plain(remaining[1]) if head == "for" and len(remaining) > 1 else ""
+            self._open(_Frame("loop", runs=runs, name=name), joined)
+            return remaining if head == "for" else []
+        return self._chained(joined, remaining, plain)
+
+    def _divided(
+        self, joined: str, tokens: Sequence[Token], plain: Callable[[Token], str]
+    ) -> tuple[list[Token], str]:
+        """The command behind words that divide and close branches, and what joins it."""
         remaining = list(tokens)
         self._skips = self._guessed = False
         self.ended = []
@@ -207,21 +228,7 @@ class Branches:
                 remaining = remaining[1:]
             else:
                 break
-        if not remaining:
-            return []
-        head = plain(remaining[0])
-        if head == "case":
-            self._case(remaining, plain, joined)
-            return []
-        if head in ("for", "while", "until"):
-            texts = "".join(
-                part.text for token in remaining if isinstance(token, tuple) for part in token
-            )
-            runs = not any(word in texts for word in _GIVEN)
-            name = plain(remaining[1]) if head == "for" and len(remaining) > 1 else ""
-            self._open(_Frame("loop", runs=runs, name=name), joined)
-            return remaining if head == "for" else []
-        return self._chained(joined, remaining, plain)
+        return remaining, joined
 
     def _divide(self, head: str) -> None:
         frame = self._frames[-1]
