@@ -180,22 +180,22 @@ class Branches:
         Args:
             plain: a token's bare word, "" = it has none.
         """
-        remaining, joined = self._divided(joined, tokens, plain)
-        if not remaining:
+        words, joined = self._divided(joined, tokens, plain)
+        if not words:
             return []
-        head = plain(remaining[0])
+        head = plain(words[0])
         if head == "case":
-            self._case(remaining, plain, joined)
+            self._case(words, plain, joined)
             return []
         if head in ("for", "while", "until"):
             texts = "".join(
-                part.text for token in remaining if isinstance(token, tuple) for part in token
+                part.text for token in words if isinstance(token, tuple) for part in token
             )
             runs = not any(word in texts for word in _GIVEN)
-            name = plain(remaining[1]) if head == "for" and len(remaining) > 1 else ""
+            name = plain(words[1]) if head == "for" and len(words) > 1 else ""
             self._open(_Frame("loop", runs=runs, name=name), joined)
-            return remaining if head == "for" else []
-        return self._chained(joined, remaining, plain)
+            return words if head == "for" else []
+        return self._chained(joined, words, plain)
 
     def _divided(
         self, joined: str, tokens: Sequence[Token], plain: Callable[[Token], str]
@@ -270,8 +270,8 @@ class Branches:
         if asks:
             self._frames[-1].value = value
             return []
-        own = not is_test and head not in _SUCCEED and isinstance(inner[-1], tuple)
-        self._by_status = own or (self._by_status and joined.endswith(("&&", "||")))
+        is_program = not is_test and head not in _SUCCEED and isinstance(inner[-1], tuple)
+        self._by_status = is_program or (self._by_status and joined.endswith(("&&", "||")))
         self._last = value
         return [] if is_test and not is_sum else tokens  # a sum may change variables
 

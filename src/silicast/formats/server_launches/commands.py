@@ -103,8 +103,8 @@ def options_alone(table: object, name: str) -> list[ServerCommand]:
     for launcher in launchers():
         model = {word[2:] for word in launcher.command if word.startswith("--model")} or {"model"}
         flags = {flag_named(launcher, str(key)).partition(".")[0] for key in table}
-        own = flags & _own_flags(launcher)
-        if launcher.reads.config and model & names and own and flags <= known_flags(launcher):
+        telling = flags & _own_flags(launcher)
+        if launcher.reads.config and model & names and telling and flags <= known_flags(launcher):
             words = (f"--{launcher.reads.config[0]}", name)
             return [ServerCommand(launcher, words, is_options=True)]
     return []

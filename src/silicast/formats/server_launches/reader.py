@@ -226,12 +226,12 @@ def _beside(path: Path) -> dict[str, str]:
 
 
 def _opener(
-    command: ServerCommand, path: Path, given: Sequence[Path], used: set[Path]
+    command: ServerCommand, path: Path, options: Sequence[Path], used: set[Path]
 ) -> Callable[[str], Mapping[str, Any] | None]:
     """Opens files of options that a command names: of the launch file, given with it, or beside it.
 
     Args:
-        given: files of options that were given; used: those that were opened are added.
+        options: files of options that were given; used: those that were opened are added.
     """
 
     def opened(name: str) -> Mapping[str, Any] | None:
@@ -240,8 +240,8 @@ def _opener(
             if written_name == name or written_name.rpartition("/")[2] == last:
                 return table_of(text, Path(last if "." in last else f"{last}.yaml"))
         beside = (path.parent / name, path.parent / last)
-        alike = [each for each in given if each.name == last and each != path]
-        for candidate in (*(each for each in alike if each in beside), *alike, *beside):
+        alike = [file for file in options if file.name == last and file != path]
+        for candidate in (*(file for file in alike if file in beside), *alike, *beside):
             if candidate.is_file():
                 used.add(candidate)
                 return Source(candidate, MAX_BYTES, "options of a server").table

@@ -293,7 +293,7 @@ def _sure(
     """
     by_title = dict(tables)
     cells = [(title, cell) for title, table in by_title.items() for cell in table.values()]
-    if decimal := next((each for each in cells if is_decimal_comma(each[1])), None):
+    if decimal := next((pair for pair in cells if is_decimal_comma(pair[1])), None):
         title, cell = decimal
         raise source.error(f"has a decimal comma, {str(cell)[:40]!r}", title, DECIMAL_POINT)
     return by_title
