@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from silicast.core.errors import SilicastError
+from silicast.formats.source import Source
 from silicast.measurement.importers.field_map import arguments_in
 from silicast.measurement.importers.importer import Options, importer_of
 from silicast.measurement.records.records import RunRow, UnreadRow
@@ -244,6 +245,6 @@ def test_commas_that_are_no_thousands_are_no_number(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cell", ["0,125", "12,5"])
 def test_a_table_with_a_decimal_comma_is_refused(tmp_path: Path, cell: str) -> None:
-    path = s.written(tmp_path, "x.csv", s.GENAI_CSV.replace("61.00", f'"{cell}"'))
+    path = Source(s.written(tmp_path, "x.csv", s.GENAI_CSV.replace("61.00", f'"{cell}"')))
     with pytest.raises(SilicastError, match="decimal comma"):
         importer_of(path).read(path, Options())
