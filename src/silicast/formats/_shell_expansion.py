@@ -10,7 +10,7 @@ from silicast.core.errors import over_limit
 from silicast.formats._shell_functions import BLANKS, as_written, split_at
 from silicast.formats._shell_lexer import Assignment, Token, Word, WordPiece, closing_bracket
 from silicast.formats._shell_parameters import PARAMETER, changed, element_name, hashed, parts_of
-from silicast.formats._shell_sums import braced, integer_of
+from silicast.formats._shell_sums import braced, integer_of, names_set
 from silicast.formats.shell_options import unresolved
 
 MAX_EXPANDED = 1 << 20
@@ -20,7 +20,9 @@ _USED = re.compile(r"\$(?:[({@*]|[A-Za-z_]\w*|\d)")
 _ARGUMENTS = frozenset("0123456789@*")
 _LONGEST_NUMBER = 9
 _OF_PRINTS = frozenset(("-n", "-e", "%s", "%s\\n", "%s "))
-_NAME_OF_SUM = re.compile(r"\$?\{?\b([A-Za-z_]\w*)\b(?:\[([^\[\]]{1,100})\])?\}?")
+_NAME_OF_SUM = re.compile(r"(?<![\w#${])([A-Za-z_]\w*)(?:\[([^\[\]]{1,100})\])?")
+"""A bare name: those behind ``$`` are put in before, and letters behind a base are digits."""
+_LONGEST_SUM = 200
 ELEMENT_NAMED = re.compile(r"([A-Za-z_]\w*)\[(.{1,200})\]", re.DOTALL)
 _ELEMENT = re.compile(r"\[([^\]]{1,200})\]=(.*)", re.DOTALL)
 
@@ -34,6 +36,7 @@ class Expansion(abc.ABC):
     Attributes:
         keyed: names of such arrays; sparse: those whose keys are numbers.
         copy: the variables as a run holds them; None = they changed since.
+        apart: words are those of a command in a subshell of its own, which sets nothing outside.
     """
 
     def __init__(self, variables: Mapping[str, str | list[str]]) -> None:
@@ -43,6 +46,7 @@ class Expansion(abc.ABC):
         self.keyed: set[str] = set()
         self.sparse: set[str] = set()
         self.copy: Mapping[str, str | list[str]] | None = None
+        self.apart = False
 
     @abc.abstractmethod
     def output(self, inner: str) -> str | None:
@@ -129,7 +133,7 @@ class Expansion(abc.ABC):
         if used.startswith("$(("):
             if nested >= MOST_NESTED:
                 return None
-            sum_ = integer_of(self.with_numbers(joined(self.pieces(used[3:-2], nested + 1))))
+            sum_ = self.sum_of(joined(self.pieces(used[3:-2], nested + 1)))
             return None if sum_ is None else str(sum_)
         if used.startswith("$("):
             return self.output(used[2:-1])
@@ -138,13 +142,16 @@ class Expansion(abc.ABC):
             return None
         value = self.picked(match, nested)
         is_unset = value is None or (value in ("", []) and match["empty"] == ":")
+        if "$'" in (match["instead"] or match["default"] or ""):
+            return None
         if match["instead"] is not None and nested < MOST_NESTED:
             if value is None or (value in ("", []) and match["unless"] == ":"):
                 return ""
             return joined(self.pieces(match["instead"].strip("'\""), nested + 1))
         if is_unset and match["default"] is not None and nested < MOST_NESTED:
             default = joined(self.pieces(match["default"].strip("'\""), nested + 1))
-            if match["sets"] == "=" and not match["subscript"] and match["name"].isidentifier():
+            sets = match["sets"] == "=" and not match["subscript"]
+            if sets and not self.apart and match["name"].isidentifier():
                 self.keep(match["name"], default)
             return default
         # one that a call does not give is empty; whoever starts the script may give it one
@@ -173,7 +180,10 @@ class Expansion(abc.ABC):
         if subscript is not None and subscript not in "@*":
             if nested >= MOST_NESTED:
                 return None
-            value = self.element(name, joined(self.pieces(subscript, nested + 1)).strip("'\""))
+            key = joined(self.pieces(subscript, nested + 1)).strip("'\"")
+            value = self.element(name, key)
+            for set_by_key in names_set(key) if name not in self.keyed else ():
+                self.forget(set_by_key)
         elif match["before"] == "!" and subscript:
             return self.keys(name)
         elif match["before"] == "!":
@@ -359,15 +369,30 @@ class Expansion(abc.ABC):
         return words[first : None if most is None else first + int(most)]
 
     def with_numbers(self, text: str) -> str:
-        """A sum with the values of its variables."""
+        """A sum with the values of its variables, each a sum of its own."""
 
         def number(match: re.Match[str]) -> str:
             value = self.variables.get(match[1])
             if match[2]:
                 value = self.element(match[1], match[2])
-            return value if isinstance(value, str) else match[0]
+            if not isinstance(value, str) or unresolved(value):
+                return match[0]
+            return value if value.isdecimal() else f"({value})"
 
-        return _NAME_OF_SUM.sub(number, text[:200])
+        return _NAME_OF_SUM.sub(number, text) if len(text) <= _LONGEST_SUM else text
+
+    def sum_of(self, text: str) -> int | None:
+        """The value of a sum whose ``$...`` are put in; names that it sets are not known after."""
+        numbers = self.with_numbers(text)
+        names = [*names_set(text), *names_set(numbers)]
+        for name in names:
+            self.forget(name)
+        return None if names else integer_of(numbers)
+
+    def forget(self, name: str) -> None:
+        """Nobody knows what a variable is from here on."""
+        is_array = name in self.keyed or isinstance(self.variables.get(name), list)
+        self.keep(name, [unknown_array(name)] if is_array else f"$(({name}))")
 
 
 def joined(pieces: Iterator[tuple[str | list[str], bool]]) -> str:

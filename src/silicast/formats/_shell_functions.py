@@ -137,27 +137,34 @@ def _read_flags(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     return flags, [name for name in (array or queue or ["REPLY"]) if name.isidentifier()]
 
 
-def body_that_sets(following: Iterable[tuple[Command, bool]]) -> list[tuple[Command, bool]]:
+def body_that_sets(
+    following: Iterable[tuple[Command, bool]],
+) -> tuple[list[tuple[Command, bool]], bool]:
     """Commands of the loop that opens here, where they do nothing but set variables, ask for them
-    and print; none where they do more, or hold a loop.
+    and print; none where they do more, or hold a loop. And whether a subshell carries them out.
 
     >>> from silicast.formats._shell_lexer import commands
-    >>> def length(text): return len(body_that_sets(with_names(commands(text))))
+    >>> def length(text): return len(body_that_sets(with_names(commands(text)))[0])
     >>> length("do A+=1; done; x"), length("do A=1; x $A; done"), length("do A=1")
     (1, 0, 0)
+    >>> body_that_sets(with_names(commands("do A=1; done | x")))[1]
+    True
     """
     body: list[tuple[Command, bool]] = []
-    for command, names in following:
+    after = iter(following)
+    for command, names in after:
         words = [*map(plain, command.tokens)]
         while words and words[0] in _DIVIDES:
             words = words[1:]
         if words[:1] == ["done"]:
-            return body if command.joined.strip(";") == "" else []
+            behind = next((command.joined for command, _ in after), "")
+            is_apart = behind.startswith(("|", "&")) and behind not in ("||", "&&")
+            return (body if command.joined.strip(";") == "" else []), is_apart
         assigns = all(isinstance(token, Assignment) for token in command.tokens[-len(words) :])
         if command.target or not (assigns or not words or words[0] in _SETS):
-            return []
+            break
         body.append((command, names))
-    return []
+    return [], False
 
 
 def with_names(commands: Iterable[Command]) -> Iterator[tuple[Command, bool]]:

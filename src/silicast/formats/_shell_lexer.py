@@ -143,14 +143,17 @@ class _Lexer:
             yield self.command(tokens, joined)
 
     def counter(self) -> list[Token]:
-        """``for ((i = 0; i < N; i++))`` as the words of ``for i in $(seq 0 1 $((N-1)))``."""
+        """``for ((i = 0; i < N; i++))`` as the words of ``for i in $(seq 0 1 $((N-1)))``, and a
+        mark behind them.
+        """
         match = _COUNTER.match(self.text, self.at)
         if match is None:
             return []
         self.at = match.end()
         last = match["end"] + ("" if match["less"] == "<=" else "-1")
         text = f"$(seq {match['start']} {match['step'] or 1} $(({last})))"
-        return [(WordPiece(match["name"]),), (WordPiece("in"),), (WordPiece(text),)]
+        words = (match["name"], "in", text, SUM)
+        return [(WordPiece(word),) for word in words]
 
     def command(self, tokens: list[Token], joined: str) -> Command:
         """A command that ends here, with its redirections."""
@@ -241,7 +244,8 @@ class _Lexer:
             elif letter == "'":
                 quoted = [WordPiece(self.until("'"), "'")]
             elif letter == "$" and (match := _ESCAPED.match(self.text, self.at)):
-                quoted = [WordPiece(_LETTER.sub(_letter, match[1]), "'")]
+                named = not _LETTER.sub("", match[1]).count("\\")  # else it stays as it is written
+                quoted = [WordPiece(_LETTER.sub(_letter, match[1]) if named else match[0], "'")]
                 self.at = match.end()
             elif letter == '"':
                 quoted = self.double_quoted()

@@ -7,30 +7,24 @@ import re
 import shlex
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from types import MappingProxyType
 from typing import final
 
-from silicast.core.errors import over_limit
-from silicast.formats._shell_expansion import (
-    ELEMENT_NAMED,
-    MOST_NESTED,
-    Expansion,
-    joined,
-    unknown_array,
-)
+from silicast.core.errors import SilicastError, over_limit
+from silicast.formats._shell_assigning import Assigning
+from silicast.formats._shell_expansion import MOST_NESTED, joined
 from silicast.formats._shell_functions import (
     Functions,
-    as_written,
     body_that_sets,
     echoed,
     lost,
     plain,
-    read_values,
     with_names,
 )
 from silicast.formats._shell_lexer import SUM, Assignment, Command, Token, Word, WordPiece, commands
-from silicast.formats._shell_sums import PRINTS, integer_of, printed_text
+from silicast.formats._shell_sums import PRINTS, names_set, printed_text
 from silicast.formats._shell_writes import WrittenFiles
 from silicast.formats.shell_branches import CONDITIONS, Branches
 from silicast.formats.shell_options import (
@@ -55,26 +49,22 @@ _SOURCES = frozenset((".", "source"))
 _WRITERS = frozenset(("cat", "tee"))
 _PIPES = frozenset(("|", "|&"))
 _NAMED = re.compile(r"\$(?:([A-Za-z_]\w*|\d)|\{([A-Za-z_]\w*|\d)\})")
-_CHANGES = re.compile(
-    r"(?:([-+])\1)?([A-Za-z_]\w*(?:\[[^\[\]]{1,100}\])?)(?:([-+])\3|([-+*/%]?=)(?!=)(.{1,200}))?",
-    re.DOTALL,
-)
-_ONE_OUTPUT = re.compile(r"\$\([^(].*\)|`[^`]*`", re.DOTALL)
-"""What one command prints, which only running it would say."""
-_LOCALS = frozenset(("local", "declare", "typeset"))
 MOST_STEPS = 1 << 15
 """Commands that all calls of functions, and loops that only set variables, carry out together."""
+_HELD = frozenset(
+    ("variables", "keyed", "sparse", "exported", "branched", "missing", "looped", "local")
+)
+"""What the commands of a loop change that only sets variables."""
 MOST_COPIES = 256
 """Copies of all variables, as they are for different runs."""
 
 
 @final
-class ScriptReader(Expansion):
+class ScriptReader(Assigning):
     """Commands of a script read one by one; what all expansions together hold is bounded."""
 
     def __init__(self, variables: Mapping[str, str | list[str]], fixed: frozenset[str]) -> None:
-        super().__init__(variables)
-        self.exported, self.exports_all, self.fixed = set(variables), False, fixed
+        super().__init__(variables, fixed)
         self.exported_copy = frozenset[str]()
         self.copies = 0
         self.ended = False
@@ -88,18 +78,16 @@ class ScriptReader(Expansion):
         self.subshells: list[tuple[_Variables, set[str]]] = []
         self.functions = Functions()
         self.called: set[str] = set()
-        self.local: dict[str, str | list[str] | None] | None = None
-        self.branched: dict[str, None] = {}
         self.missing: dict[str, None] = {}
         self.looped: dict[str, list[str]] = {}
-        self.loops: dict[str, int] = {}
+        self.carries = True
+        self.counted: set[str] = set()
         self.sourced: dict[str, None] = {}
         self.runs: list[ShellRun] = []
         self.files = WrittenFiles()
         self.piped: Word | None = None
         self.before: Sequence[Token] = ()
         self.printed: list[str] | None = None
-        self.branches = Branches(self.condition_words)
         self.nested = self.level = self.depth = self.steps = 0
 
     def read(self, text: str) -> None:
@@ -113,20 +101,53 @@ class ScriptReader(Expansion):
 
     def follow(self, read: Iterable[tuple[Command, bool]]) -> None:
         """Carries out commands, and holds the functions that they define."""
-        queue = deque(read)
+        queue, outer = deque(read), self.apart
         while queue and not self.ended:
             command, names = queue.popleft()
             runs = self.branches.runs
             if self.functions.holds(command, names=names, runs=runs):
                 continue
+            is_piped = command.joined in _PIPES or bool(queue and queue[0][0].joined in _PIPES)
+            self.apart = self.apart or is_piped
             self.step(command, names=names)
+            self.apart = outer
             opened, self.opened = self.opened, ""
-            if opened and (body := body_that_sets(queue)):
-                for value in self.looped.pop(opened):
-                    self.spend(1 + len(body))
-                    self.keep(opened, value)
-                    self.inside(body)
-                queue = deque(itertools.islice(queue, len(body), None))
+            body, is_apart = body_that_sets(queue) if opened else ([], False)
+            is_apart = is_apart or command.joined in _PIPES  # its variables are lost with it
+            if body and (is_apart or self.carried_out(opened, body)):
+                for _ in body:
+                    queue.popleft()
+
+    def carried_out(self, name: str, body: list[tuple[Command, bool]]) -> bool:
+        """Whether a loop that only sets variables was carried out; one that costs too much leaves
+        all as it was, and none is carried out after it.
+
+        Args:
+            name: of the loop's variable.
+        """
+        values = self.looped.get(name, ())
+        if (
+            not values
+            or self.steps + len(values) * (1 + len(body)) > MOST_STEPS
+            or not self.carries
+        ):
+            return False
+        self.count("".join(self.variables))
+        before = dict(vars(self))
+        held = {key: copy(value) for key, value in before.items() if key in _HELD}
+        try:
+            del self.looped[name]
+            for value in values:
+                self.spend(1 + len(body))
+                self.keep(name, value)
+                self.inside(body)
+        except SilicastError as error:
+            if error.kind != "limit":
+                raise
+            vars(self).update(before | held)
+            self.copy, self.carries = None, False
+            return False
+        return True
 
     def spend(self, steps: int) -> None:
         self.steps += steps
@@ -140,6 +161,9 @@ class ScriptReader(Expansion):
         if not names:
             self.bracket(self.branches.without_patterns(command.joined))
         tokens = self.branches.entered(command.joined, command.tokens, plain)
+        for name in self.counted.intersection(self.branches.ended):
+            self.counted.discard(name)
+            self.forget(name)  # it is what ended the loop
         while tokens and plain(tokens[0]) in _BEFORE:
             tokens = tokens[1:]
         head = plain(tokens[0]) if tokens else ""
@@ -147,6 +171,9 @@ class ScriptReader(Expansion):
             assigns = any(isinstance(token, Assignment) for token in tokens)
             if assigns or head == "shift":
                 raise lost("a loop over the arguments of a call")
+        if self.branches.skips_by_status and not self.branches.runs and not names:
+            assigned = [token for token in command.tokens if isinstance(token, Assignment)]
+            self.branched |= {token.name: None for token in assigned}
         if head == "for":
             self.loop(tokens)
         elif head not in CONDITIONS and tokens and self.branches.runs and not names:
@@ -249,6 +276,11 @@ class ScriptReader(Expansion):
         if name not in self.functions.bodies:
             return False
         self.called.add(name)
+        apart, held = self.apart, self.variables
+        if apart:
+            self.count("".join(held))
+            self.variables = dict(held)
+        self.apart = False
         outer = {item.name: self.variables.get(item.name) for item in assigned}
         self.assign_all(assigned)
         used = dict.fromkeys(
@@ -274,6 +306,9 @@ class ScriptReader(Expansion):
             if made and not any(map(option_count, made)):  # its body says nothing of options
                 self.add([name, *arguments])
         self.restore(outer | dict.fromkeys(loops))
+        self.apart = apart
+        if apart:
+            self.variables, self.copy = held, None
         return True
 
     def add(self, words: list[str], assigned: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -329,61 +364,23 @@ class ScriptReader(Expansion):
             if command.target is not None:
                 self.files.add(command.target, echoed(tokens), appends=command.appends)
 
-    def read_input(self, words: Sequence[Word], assigned: Sequence[Assignment], text: str) -> None:
-        """``read``: gives variables the words of a text."""
-        letters = [joined(self.pieces_of(i.words[0])) for i in assigned if i.name == "IFS"]
-        separators = letters[-1] if letters else self.separators
-        read = [as_written(word) for word in words]
-        for name, value in read_values(read, text, separators).items():
-            self.keep(name, f"${name}" if value is None else value)
-
-    def declared(self, head: str, words: Sequence[str], assigned: Sequence[Assignment]) -> None:
-        """Which variables ``export`` and ``declare`` export, and which are arrays with keys."""
-        flags = "".join(word for word in words if word[:1] == "-")
-        bare = [word for word in words if word.isidentifier()]
-        names = {item.name for item in assigned}.union(bare)
-        if head in _LOCALS and "g" not in flags and self.local is not None:
-            for name in names:
-                self.hide(name)
-            self.restore(dict.fromkeys(bare))
-        if head == "export" or "x" in flags:
-            self.exported |= names
-        if "A" in flags:
-            self.keyed |= names
-
-    def hide(self, name: str) -> None:
-        """A variable has another value until the call that is read ends."""
-        if self.local is not None and name not in self.local:
-            self.local |= {name: self.variables.get(name), **self.elements_of(name)}
-
     def known_files(self) -> dict[str, str]:
         """Texts of files that the script wrote so far, with the variables as they were when one
         was last written.
         """
         return self.files.texts(self.fields, self.text)
 
-    def keep(self, name: str, value: str | list[str]) -> None:
-        """The value of a variable from here on."""
-        self.put({name: value})
-        self.note(name, value)
-
-    def note(self, name: str, value: str | list[str]) -> None:
-        """A variable has another value now, or an element of it."""
-        self.count(value)
-        if self.exports_all:
-            self.exported.add(name)
-        if self.branches.is_unsure:
-            self.branched[name] = None
-
     def output(self, inner: str) -> str | None:
         """What a substituted command prints; None = only running it would say."""
         if self.nested >= MOST_NESTED:
             return None
         self.nested += 1
+        outer = self.apart
         parsed = list(itertools.islice(commands(inner), 2))
         text: str | None = None
         if len(parsed) == 1 and not any(isinstance(t, Assignment) for t in parsed[0].tokens):
             command, head = parsed[0], plain(parsed[0].tokens[0])
+            self.apart = head not in self.functions.bodies
             if head == "cat" and command.document is not None:
                 text = self.text(command.document)
             elif head in self.functions.bodies:
@@ -391,6 +388,7 @@ class ScriptReader(Expansion):
             else:
                 text = printed_text(head, self.words_of(command.tokens))
         self.nested -= 1
+        self.apart = outer
         return text
 
     def printed_by(self, command: Command) -> str:
@@ -414,26 +412,6 @@ class ScriptReader(Expansion):
         self.arguments = [field for word in words[1:] for field in self.fields(word)]
         self.count(self.arguments)
 
-    def calculate(self, head: str, words: Sequence[Token]) -> None:
-        """``let`` and ``(( ))``: what they set a variable to; in a loop nobody knows it."""
-        texts = ["".join(as_written(word).split()) for word in words]
-        for text in "".join(texts).split(",") if head == SUM else texts:
-            match = _CHANGES.fullmatch(text)
-            if match is None:
-                continue
-            name, sign, by = match[2], match[4] or match[1] or match[3], match[5] or "1"
-            if sign is None:
-                continue
-            sum_ = f"({by})" if sign == "=" else f"{name} {sign[0]} ({by})"
-            in_loop = self.branches.in_loop or self.loops
-            value = None if in_loop else integer_of(self.with_numbers(sum_))
-            total = f"$(({sum_}))" if value is None else str(value)
-            if element := ELEMENT_NAMED.fullmatch(name):
-                key = joined(self.pieces(element[2])).strip("'\"")
-                self.keep_element(element[1], key, total)
-            else:
-                self.keep(name, total)
-
     def defaults(self, words: Sequence[Word]) -> None:
         """``: ${NAME:=value}`` does nothing but to put in its words."""
         for word in words:
@@ -443,19 +421,25 @@ class ScriptReader(Expansion):
         """``for NAME in words``: one word is the variable's value; of several none is, nor of words
         that only running the script would tell.
         """
+        if self.branches.beyond:
+            return
+        is_counted = plain(tokens[-1]) == SUM
+        tokens = tokens[:-1] if is_counted else tokens
         names = [plain(token) for token in tokens[1:3]]
         if len(tokens) < 4 or names[1] != "in" or names[0] in self.fixed:
             return
         words = [f for token in tokens[3:] if isinstance(token, tuple) for f in self.fields(token)]
         self.count(words)
         self.restore({names[0]: None})
+        if is_counted and self.branches.runs:
+            self.counted.add(names[0])
+        self.opened = names[0] if self.branches.runs else ""
         if any(map(unresolved, words)):
             self.looped[names[0]] = []
         elif len(words) == 1:
             self.put({names[0]: words[0]})
         else:
             self.looped[names[0]] = words
-            self.opened = names[0] if self.branches.runs else ""
 
     def condition_words(self, tokens: Sequence[Token]) -> list[str]:
         """Words of a condition; a variable that nobody sets is an empty one."""
@@ -477,54 +461,11 @@ class ScriptReader(Expansion):
             words.append(joined((piece, False) for piece in pieces))
         self.count(words)
         if words[:1] == [SUM]:
+            if self.branches.asks:  # it is not carried out besides
+                for name in names_set(" ".join(words[1:])):
+                    self.forget(name)
             words[1:] = map(self.with_numbers, words[1:])
         return words
-
-    def assign_all(self, assigned: Sequence[Assignment]) -> None:
-        """Assignments of a command."""
-        for item in assigned:
-            self.assign(item)
-
-    def assign(self, assignment: Assignment) -> None:
-        value: str | list[str]
-        if assignment.subscript:
-            key = joined(self.pieces(assignment.subscript)).strip("'\"")
-            value = joined(self.pieces_of(assignment.words[0]))
-            self.keep_element(assignment.name, key, value, adds=assignment.adds)
-            return
-        if assignment.is_array and (elements := self.elements_in(assignment.words)):
-            if not assignment.adds:
-                self.put({assignment.name: []})
-            for key, value in elements:
-                self.keep_element(assignment.name, key, value)
-            return
-        if assignment.is_array:
-            value = [field for word in assignment.words for field in self.fields(word)]
-        else:
-            written = as_written(assignment.words[0])
-            counts = re.search(rf"\$\(\(.*\b{assignment.name}\b", written, re.DOTALL)
-            known = not (counts and (self.branches.in_loop or self.loops))
-            value = joined(self.pieces_of(assignment.words[0])) if known else written
-            if _ONE_OUTPUT.fullmatch(value):  # which may be stated under the variable's name
-                value = f"${assignment.name}"
-                if assignment.name in self.fixed:
-                    return
-        before = self.variables.get(assignment.name)
-        if assignment.adds and before is not None:
-            if assignment.name in self.keyed or before == [unknown_array(assignment.name)]:
-                value = [unknown_array(assignment.name)]  # words behind gaps, or without keys
-            elif isinstance(before, list):
-                first = [before[0] + value] if before and isinstance(value, str) else before[:1]
-                value = [*first, *before[1:], *(value if isinstance(value, list) else ())]
-            else:
-                value = [before, *value] if isinstance(value, list) else before + value
-        self.keep(assignment.name, value)
-
-    def keep_element(self, name: str, key: str, value: str, *, adds: bool = False) -> None:
-        """The value of one element of an array from here on."""
-        value = (self.element(name, key) or "") + value if adds else value
-        self.set_element(name, key, value)
-        self.note(name, self.variables[name])
 
     def start(self, tokens: Sequence[Token]) -> None:
         """Carries out a command, and those of a shell that it starts."""

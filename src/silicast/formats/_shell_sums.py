@@ -14,8 +14,8 @@ _RANGE = re.compile(
     r"([^{}$`]{0,200})\{(?:(\d{1,9})\.\.(\d{1,9})|([^{}$`]{1,999}))\}([^{}$`]{0,200})"
 )
 _TOKEN = re.compile(
-    r"\s*(\d[\w#]*|\$?[A-Za-z_]\w*(?:\[[^\[\]]*\])?|\$(?:\{[^{}]*\}|\([^()]*\)|[\d#?])"
-    r"|\*\*|<<|>>|[<>=!]=|&&|\|\||[-+*/%()<>!~&|^?:])"
+    r"\s*([0-9][\w#@]*|\$?[A-Za-z_]\w*(?:\[[^\[\]]*\])?|\$(?:\{[^{}]*\}|\([^()]*\)|[\d#?])"
+    r"|\+\+|--|\*\*|<<|>>|[<>=!]=|&&|\|\||[-+*/%()<>!~&|^?:])"
 )
 _COUNTS: Mapping[str, Callable[[int, int], int]] = {
     "|": operator.or_,
@@ -51,14 +51,21 @@ _SIGNS: Mapping[str, Callable[[int], int]] = {
 }
 _POWERS = frozenset(("**", "<<", ">>"))
 _BITS = 64
-_LONGEST = 20
-"""Letters of a number."""
+_NUMBER = re.compile(r"(?:([1-9][0-9]?)#|(0[xX])|(0)(?=.))?([0-9A-Za-z]{1,64})")
+_BASES = range(2, 37)
+"""Bases whose digits are letters of either case."""
+_TARGET = r"([A-Za-z_]\w*)\s*(?:\[([^\[\]]{0,100})\]\s*)?"
+_SETS = re.compile(
+    rf"(?:\+\+|--)\s*{_TARGET}|(?<![\w#]){_TARGET}(?:\+\+|--|(?:[-+*/%&|^]|<<|>>)?=(?!=))"
+)
+"""What of a sum gives a name another value."""
 
 
 def integer_of(text: str) -> int | None:
     """The value of a sum of whole numbers, as bash counts; None of anything else.
 
-    A name stands for a number that is not known: what it decides is not known either.
+    A name stands for a number that is not known: what it decides is not known either. Nor is a sum
+    that sets names, or one beyond 64 bits.
 
     >>> integer_of("8 * (2 + 1)"), integer_of("8 / 0"), integer_of("x"), integer_of("x || 1")
     (24, None, None, 1)
@@ -82,6 +89,18 @@ def integer_of(text: str) -> int | None:
     except (IndexError, ValueError, ZeroDivisionError, RecursionError):
         return None
     return None if tokens else value
+
+
+def names_set(text: str) -> list[str]:
+    """Names that a sum gives other values.
+
+    >>> names_set("N++ + --M"), names_set("A[i++]=B <<= 2"), names_set("N == 2 || N <= 3 - -M")
+    (['N', 'M'], ['A', 'i', 'B'], [])
+    """
+    names = list[str]()
+    for match in _SETS.finditer(text):
+        names += [match[1] or match[3], *names_set(match[2] or match[4] or "")]
+    return names
 
 
 def printed_text(program: str, text: str) -> str | None:
@@ -162,11 +181,15 @@ def _joined(name: str, left: int | None, right: int | None) -> int | None:
         return None
     if name in ("/", "%"):
         quotient = abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
-        return quotient if name == "/" else left - quotient * right
+        return _within(quotient if name == "/" else left - quotient * right)
     if name in _POWERS and not 0 <= right < _BITS:
         raise ValueError
-    value = int(_COUNTS[name](left, right))
-    if abs(value) > MAX_INTEGER:
+    return _within(int(_COUNTS[name](left, right)))
+
+
+def _within(value: int) -> int:
+    """A number of 64 bits; bash turns others into one that nobody meant."""
+    if not -MAX_INTEGER <= value < MAX_INTEGER:
         raise ValueError
     return value
 
@@ -175,7 +198,7 @@ def _operand(tokens: list[str]) -> int | None:
     first = tokens.pop(0)
     if first in _SIGNS:
         value = _operand(tokens)
-        return None if value is None else int(_SIGNS[first](value))
+        return None if value is None else _within(int(_SIGNS[first](value)))
     if first == "(":
         value = _choice(tokens)
         if tokens.pop(0) != ")":
@@ -183,9 +206,11 @@ def _operand(tokens: list[str]) -> int | None:
         return value
     if first[0] == "$" or first[0].isalpha() or first[0] == "_":
         return None
-    if not first[0].isdigit() or len(first) >= _LONGEST:
+    match = _NUMBER.fullmatch(first)
+    if match is None:
         raise ValueError
-    base, mark, digits = first.partition("#")
-    if mark:
-        return int(digits, int(base))
-    return int(first, 0 if first[:2] in ("0x", "0X") else 8 if first[0] == "0" else 10)
+    base = int(match[1]) if match[1] else 16 if match[2] else 8 if match[3] else 10
+    digits = [int(letter, 36) for letter in match[4]]
+    if base not in _BASES or max(digits) >= base:
+        raise ValueError
+    return _within(int(match[4], base))

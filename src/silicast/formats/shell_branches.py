@@ -16,6 +16,12 @@ from silicast.formats._shell_sums import integer_of
 
 CONDITIONS = frozenset(("[", "[[", "test", "while", "until", "case", "for"))
 """Heads of commands that are no work of a script."""
+_ASKS = frozenset(
+    ("grep", "egrep", "fgrep", "command", "which", "type", "hash", "pgrep", "cmp", "diff")
+)
+"""Programs that are started for what their status says."""
+_SUCCEED = frozenset(("", ":", "true", "false", "echo", "printf", "export", "set", "}"))
+"""Heads of commands whose status says nothing, beside assignments."""
 _COMPARES = {
     "-eq": lambda a, b: a == b,
     "-ne": lambda a, b: a != b,
@@ -48,6 +54,9 @@ class _Frame:
         word: of a ``case``; name: of a loop's variable, "" = it has none.
         around: whether the branches around it, which stay as they are while it is open, are taken;
             doubted: nobody knows whether rightly.
+        skipped: it stands behind ``&&`` or ``||`` and is not carried out; last: the truth before.
+        by_status: so since a program was taken to succeed; surely: it is a group, among groups,
+            that is certainly carried out.
     """
 
     def __init__(self, kind: str, *, runs: bool = True, asks: bool = False, name: str = "") -> None:
@@ -56,6 +65,8 @@ class _Frame:
         self.value: Truth = True
         self.word: str | None = None
         self.around, self.doubted = True, False
+        self.skipped = self.by_status = self.surely = False
+        self.last: Truth = True
 
 
 @final
@@ -75,6 +86,8 @@ class Branches:
         self._frames: list[_Frame] = []
         self._last: Truth = True
         self._skips = self._guessed = False
+        self._by_status = False
+        self.ended: list[str] = []
 
     @property
     def runs(self) -> bool:
@@ -86,9 +99,41 @@ class Branches:
         """Whether all open branches are."""
         return not self._frames or (self._frames[-1].runs and self._frames[-1].around)
 
-    def _open(self, frame: _Frame) -> None:
-        frame.around, frame.doubted = self._taken, self.is_unsure
+    def _open(self, frame: _Frame, joined: str = "") -> None:
+        """Opens what stands so behind the command before it."""
+        frame.around, frame.doubted, frame.last = self._taken, self.is_unsure, self._last
+        outer = self._frames[-1] if self._frames else None
+        chained = joined.endswith(("&&", "||")) and not self.asks
+        frame.surely = frame.kind == "{" and not chained and (outer is None or outer.surely)
+        frame.by_status = outer is not None and outer.by_status
+        if chained:
+            frame.skipped = self._last is (joined[-1] == "|")
+            frame.by_status |= frame.skipped and joined[-1] == "|" and self._by_status
+            frame.around = frame.around and not frame.skipped
+            frame.doubted = frame.doubted or self._last is None
         self._frames.append(frame)
+
+    def _close(self) -> None:
+        frame = self._frames.pop()
+        self.ended += [frame.name] if frame.kind == "loop" and frame.runs and frame.around else []
+        if frame.skipped:
+            self._last = frame.last
+
+    @property
+    def beyond(self) -> bool:
+        """Whether the script does not come to the loop that was entered last."""
+        return bool(self._frames) and not self._frames[-1].around
+
+    @property
+    def skips_by_status(self) -> bool:
+        """Whether the command is skipped only since a program was taken to succeed."""
+        by_frame = bool(self._frames) and self._frames[-1].by_status
+        return by_frame or (self._skips and self._by_status and self._last is True)
+
+    @property
+    def asks(self) -> bool:
+        """Whether the condition of an ``if`` is being read."""
+        return bool(self._frames) and self._frames[-1].asks
 
     @property
     def is_unsure(self) -> bool:
@@ -101,7 +146,8 @@ class Branches:
 
     def is_certain(self, joined: str) -> bool:
         """Whether the script certainly comes to a command that so stands behind the one before."""
-        return not self._frames and not self._unsure and "&&" not in joined and "||" not in joined
+        surely = not self._frames or self._frames[-1].surely
+        return surely and not self._unsure and "&&" not in joined and "||" not in joined
 
     @property
     def loops(self) -> list[str]:
@@ -134,18 +180,46 @@ class Branches:
         Args:
             plain: a token's bare word, "" = it has none.
         """
+        words, joined = self._divided(joined, tokens, plain)
+        if not words:
+            return []
+        head = plain(words[0])
+        if head == "case":
+            self._case(words, plain, joined)
+            return []
+        if head in ("for", "while", "until"):
+            texts = "".join(
+                part.text for token in words if isinstance(token, tuple) for part in token
+            )
+            runs = not any(word in texts for word in _GIVEN)
+            name = plain(words[1]) if head == "for" and len(words) > 1 else ""
+            self._open(_Frame("loop", runs=runs, name=name), joined)
+            return words if head == "for" else []
+        return self._chained(joined, words, plain)
+
+    def _divided(
+        self, joined: str, tokens: Sequence[Token], plain: Callable[[Token], str]
+    ) -> tuple[list[Token], str]:
+        """The command behind words that divide and close branches, and what joins it."""
         remaining = list(tokens)
         self._skips = self._guessed = False
+        self.ended = []
         if self._frames and self._frames[-1].kind == "case" and plain(remaining[0]) != "esac":
             remaining = self._of_case(joined, remaining)
         while remaining:
             head = plain(remaining[0])
             if head in ("fi", "esac", "done"):
                 if self._frames:
-                    self._frames.pop()
+                    self._close()
+                remaining = remaining[1:]
+            elif head == "{" and not self.asks:
+                self._open(_Frame("{"), joined)
+                remaining, joined = remaining[1:], ""
+            elif head == "}" and self._frames and self._frames[-1].kind == "{":
+                self._close()
                 remaining = remaining[1:]
             elif head == "if":
-                self._open(_Frame("if", runs=False, asks=True))
+                self._open(_Frame("if", runs=False, asks=True), joined)
                 remaining, joined = remaining[1:], ""
             elif head in ("elif", "else", "then") and self._frames:
                 self._divide(head)
@@ -154,21 +228,7 @@ class Branches:
                 remaining = remaining[1:]
             else:
                 break
-        if not remaining:
-            return []
-        head = plain(remaining[0])
-        if head == "case":
-            self._case(remaining, plain)
-            return []
-        if head in ("for", "while", "until"):
-            texts = "".join(
-                part.text for token in remaining if isinstance(token, tuple) for part in token
-            )
-            runs = not any(word in texts for word in _GIVEN)
-            name = plain(remaining[1]) if head == "for" and len(remaining) > 1 else ""
-            self._open(_Frame("loop", runs=runs, name=name))
-            return remaining if head == "for" else []
-        return self._chained(joined, remaining, plain)
+        return remaining, joined
 
     def _divide(self, head: str) -> None:
         frame = self._frames[-1]
@@ -191,7 +251,10 @@ class Branches:
         inner = tokens[1:] if negated else tokens
         is_sum = bool(inner) and plain(inner[0]) == SUM
         is_test = is_sum or (bool(inner) and plain(inner[0]) in ("[", "[[", "test"))
-        value: Truth = self._test(inner) if is_test else (None if asks else True)
+        head = plain(inner[0]) if inner else ""
+        value: Truth = None if asks or head in _ASKS else head != "false"
+        if is_test:
+            value = self._test(inner)
         if negated and value is not None:
             value = not value
         before = self._frames[-1].value if asks else self._last
@@ -207,6 +270,8 @@ class Branches:
         if asks:
             self._frames[-1].value = value
             return []
+        is_program = not is_test and head not in _SUCCEED and isinstance(inner[-1], tuple)
+        self._by_status = is_program or (self._by_status and joined.endswith(("&&", "||")))
         self._last = value
         return [] if is_test and not is_sum else tokens  # a sum may change variables
 
@@ -220,9 +285,9 @@ class Branches:
             words = words[:-1] if words and words[-1] in ("]", "]]") else words
         return truth_of(words)
 
-    def _case(self, tokens: list[Token], plain: Callable[[Token], str]) -> None:
+    def _case(self, tokens: list[Token], plain: Callable[[Token], str], joined: str) -> None:
         frame = _Frame("case", runs=False, asks=True)
-        self._open(frame)
+        self._open(frame, joined)
         words = self._words(tokens[1:2])
         frame.word = words[0] if words else ""
         if _OPEN & set(frame.word):

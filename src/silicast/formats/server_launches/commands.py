@@ -41,6 +41,7 @@ class ServerCommand:
         replicas: servers alike; devices: that it is given, 0 = not hints.
         device: a name of its devices; files: that stand beside it, by name.
         doubts: what was assumed of its script, for people.
+        is_options: it is a file of options alone, which nothing is known to read.
     """
 
     launcher: Launcher
@@ -56,6 +57,7 @@ class ServerCommand:
     device: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
     doubts: tuple[str, ...] = ()
+    is_options: bool = False
 
 
 def command_in(words: Sequence[str]) -> ServerCommand | None:
@@ -84,12 +86,15 @@ def command_in(words: Sequence[str]) -> ServerCommand | None:
 
 def options_alone(table: object, name: str) -> list[ServerCommand]:
     """The server whose options a file lists that its command names (``--config``): that of the
-    engine which has all of them, where one of them is its model; none otherwise.
+    engine which has all of them, where one of them is its model and one an option of its own that
+    no other program would call so; none otherwise.
 
     >>> table = {"model": "org/model", "tensor-parallel-size": 2, "max_num_seqs": 8}
     >>> [(x.launcher.engine, x.arguments) for x in options_alone(table, "x.yaml")]
     [('vllm', ('--config', 'x.yaml'))]
     >>> options_alone({"model": "org/model", "lr": 0.1, "tp": 2}, "x.yaml")
+    []
+    >>> options_alone({"model": "org/model", "dtype": "bfloat16", "seed": 1}, "x.yaml")
     []
     """
     if not isinstance(table, Mapping) or len(table) < 2:
@@ -98,9 +103,18 @@ def options_alone(table: object, name: str) -> list[ServerCommand]:
     for launcher in launchers():
         model = {word[2:] for word in launcher.command if word.startswith("--model")} or {"model"}
         flags = {flag_named(launcher, str(key)).partition(".")[0] for key in table}
-        if launcher.reads.config and model & names and flags <= known_flags(launcher):
-            return [ServerCommand(launcher, (f"--{launcher.reads.config[0]}", name))]
+        telling = flags & _own_flags(launcher)
+        if launcher.reads.config and model & names and telling and flags <= known_flags(launcher):
+            words = (f"--{launcher.reads.config[0]}", name)
+            return [ServerCommand(launcher, words, is_options=True)]
     return []
+
+
+def _own_flags(launcher: Launcher) -> set[str]:
+    """Flags of an engine by whose names it is known: degrees and options of three words or more."""
+    reads = launcher.reads
+    flags = {flag.partition(".")[0] for flag in (*reads.options, *reads.negated)}
+    return {flag for flag in flags.union(reads.aliases.values()) if flag.count("-") > 1}
 
 
 def commands_of_script(text: str, variables: Mapping[str, str]) -> list[ServerCommand]:

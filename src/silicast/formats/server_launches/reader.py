@@ -75,13 +75,15 @@ def _is_yaml(path: Path) -> bool:
 
 
 def _is_named(path: Path, started: Mapping[Path, Sequence[ServerCommand]]) -> bool:
-    """Whether the command of another file names this one, as a file of its options."""
+    """Whether the command of another file, which is no file of options itself, names this one as
+    a file of its options.
+    """
     words = (
         word.rpartition("=")[2].rpartition("/")[2]
         for other, commands in started.items()
         for command in commands
+        if other != path and not command.is_options
         for word in command.arguments
-        if other != path
     )
     return path.name in words
 
@@ -108,28 +110,30 @@ def read_server_launch(
         SilicastError: nothing in the file starts a server, a flag is wrong or left to the shell, or
             it starts several servers and none is chosen.
     """
-    started: list[tuple[ServerCommand, Path]] = []
     by_path = {
         path: _commands(Source(path, MAX_BYTES, "a launch file of a server"), variables)
         for path in paths
     }
-    for path, commands in by_path.items():
-        if len(paths) > 1 and _is_named(path, by_path):
+    named = [path for path in by_path if len(by_path) > 1 and _is_named(path, by_path)]
+    used: set[Path] = set()
+    servers: list[_Server] = []
+    for path in sorted(by_path, key=named.__contains__):  # those that name others come first
+        if path in used:
             continue
-        if not commands:
+        if not by_path[path]:
             raise SilicastError(
-                "starts no server that is known",
+                "starts no server that is known, and no other file reads its options"
+                if path in named
+                else "starts no server that is known",
                 file=str(path),
                 hint="known: vllm serve, python -m sglang.launch_server, trtllm-serve, "
                 "llama-server, text-generation-launcher, in a shell script, docker run, docker "
                 "compose or Kubernetes",
             )
-        started += [(command, path) for command in commands]
+        for command in by_path[path]:
+            opener = _opener(command, path, named, used)
+            servers.append(_Server(*server_of(command, opener, str(path), lookup), command))
     path, stated = paths[0], Stated(run=run, variables=variables)
-    servers = [
-        _Server(*server_of(command, _opener(command, where), str(where), lookup), command)
-        for command, where in started
-    ]
     servers = _alike(servers)
     if len(servers) > 1 and not _are_pools(servers):
         if any(server.exchanges for server in servers):
@@ -221,16 +225,25 @@ def _beside(path: Path) -> dict[str, str]:
     return {name.strip(): value.strip().strip("\"'") for name, _, value in pairs if name.strip()}
 
 
-def _opener(command: ServerCommand, path: Path) -> Callable[[str], Mapping[str, Any] | None]:
-    """Opens files of options that a command names: of the launch file, or beside it."""
+def _opener(
+    command: ServerCommand, path: Path, options: Sequence[Path], used: set[Path]
+) -> Callable[[str], Mapping[str, Any] | None]:
+    """Opens files of options that a command names: of the launch file, given with it, or beside it.
+
+    Args:
+        options: files of options that were given; used: those that were opened are added.
+    """
 
     def opened(name: str) -> Mapping[str, Any] | None:
         last = name.rpartition("/")[2]
         for written_name, text in command.files.items():
             if written_name == name or written_name.rpartition("/")[2] == last:
                 return table_of(text, Path(last if "." in last else f"{last}.yaml"))
-        for candidate in (path.parent / name, path.parent / last):
+        beside = (path.parent / name, path.parent / last)
+        alike = [file for file in options if file.name == last and file != path]
+        for candidate in (*(file for file in alike if file in beside), *alike, *beside):
             if candidate.is_file():
+                used.add(candidate)
                 return Source(candidate, MAX_BYTES, "options of a server").table
         raise SilicastError(
             f"names the file {name[:80]}, which is not beside it",

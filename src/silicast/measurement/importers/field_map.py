@@ -52,7 +52,9 @@ _COMMAND = re.compile(r"CLI Command:\s*(.*)")
 _FLAG = re.compile(r"--(?P<name>[a-z][\w-]*)[ =](?P<value>'[^']*'|\"[^\"]*\"|[^\s'\"-]\S*)")
 _NAMESPACE = re.compile(r"\bNamespace\((.*)")
 _PIECE = re.compile(r"""'[^']*'|"[^"]*"|[()\[\]{},'"]|[^()\[\]{},'"]+""")
-_THOUSANDS = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?:\.\d*)?")
+_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d*)?")
+DECIMAL_POINT = "write numbers with a decimal point: 46,213 may be either"
+_DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 _ARGUMENT = re.compile(
     r"\s*(?P<name>[a-z]\w{0,63})=(?:(?P<quote>['\"])(?P<text>.*)(?P=quote)|(?P<bare>[\w.+-]+))"
 )
@@ -150,10 +152,10 @@ class FieldMap(Strict, frozen=True):
             text = "\n".join(without_labels(text.splitlines(), header))
         boxed = list(boxed_rows(text))
         if any(row[0] in _HEADINGS for row in boxed):
-            return [(1, {**dict(_statistics(boxed)), "command": _flags(text)})]
+            return [(1, {**_sure(_statistics(boxed), source), "command": _flags(text)})]
         if "csv" in kinds:
             try:
-                return [(1, dict(_statistics(csv.reader(text.splitlines()))))]
+                return [(1, _sure(_statistics(csv.reader(text.splitlines())), source))]
             except csv.Error as error:
                 raise source.error(f"is no CSV: {error}") from None
         blocks = _blocks(text, self.title)
@@ -280,16 +282,43 @@ def _members(
     return list(enumerate(mappings, 1))
 
 
+def _sure(
+    tables: Iterable[tuple[str, Mapping[str, Any]]], source: Source
+) -> dict[str, Mapping[str, Any]]:
+    """Tables of statistics by title.
+
+    Raises:
+        SilicastError: a comma is the decimal point in one cell, so that nobody knows what it is in
+            another.
+    """
+    by_title = dict(tables)
+    cells = [(title, cell) for title, table in by_title.items() for cell in table.values()]
+    if decimal := next((pair for pair in cells if is_decimal_comma(pair[1])), None):
+        title, cell = decimal
+        raise source.error(f"has a decimal comma, {str(cell)[:40]!r}", title, DECIMAL_POINT)
+    return by_title
+
+
 def _listed(paths: Paths) -> list[str]:
     return [paths] if isinstance(paths, str) else paths
+
+
+def is_decimal_comma(value: Any) -> bool:
+    """Whether a text is a number whose comma can only be the decimal point.
+
+    >>> is_decimal_comma("0,125"), is_decimal_comma("12,5"), is_decimal_comma("46,213")
+    (True, True, False)
+    """
+    text = value.strip() if isinstance(value, str) else ""
+    return bool(_DECIMAL_COMMA.fullmatch(text)) and not _THOUSANDS.fullmatch(text)
 
 
 def number(value: Any) -> float | None:
     """A number, possibly written with commas between thousands; None = no number. A comma that
     stands elsewhere, as where it is the decimal point, makes none.
 
-    >>> number("1,050.5"), number(True), number("none"), number("12,5")
-    (1050.5, None, None, None)
+    >>> number("1,050.5"), number(True), number("none"), number("12,5"), number("0,125")
+    (1050.5, None, None, None, None)
     """
     if isinstance(value, bool) or value is None:
         return None

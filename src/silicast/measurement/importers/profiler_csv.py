@@ -16,7 +16,7 @@ from typing import final
 
 from silicast.core.decode import Strict
 from silicast.formats.source import CUT_OFF, Source
-from silicast.measurement.importers.field_map import number
+from silicast.measurement.importers.field_map import DECIMAL_POINT, is_decimal_comma, number
 from silicast.measurement.importers.importer import (
     FileReading,
     Importer,
@@ -150,7 +150,9 @@ def _launches(source: Source, profiler: Profiler) -> tuple[list[Launch], set[str
     devices: set[str] = set()
     seen: set[tuple[str, ...]] = set()
     unit = 0.0
-    for line, cells in _rows(source, start):
+    rows = list(_rows(source, start))
+    decimal = any("," in x and is_decimal_comma(x) for _, cells in rows for x in cells.values())
+    for line, cells in rows:
         column = _column(list(cells), table.time)
         if table.metric:
             launch_key = tuple(cells.get(name, "") for name in table.launch)
@@ -166,6 +168,8 @@ def _launches(source: Source, profiler: Profiler) -> tuple[list[Launch], set[str
                 continue  # the row below the header holds units
         if device := cells.get(table.device, "").strip():
             devices.add(device)
+        if decimal and any("," in cells.get(name, "") for name in (table.count, column)):
+            raise source.error("a comma is the decimal point", f"line {line}", DECIMAL_POINT)
         count = max(round(_number(cells, table.count, source, line)), 1) if table.count else 1
         took = _number(cells, column, source, line) * unit / count
         launch = Launch(cells[table.name], took, line, count=count)

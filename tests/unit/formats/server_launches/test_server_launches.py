@@ -556,3 +556,25 @@ def test_fields_of_charts_that_are_not_read_are_listed(tmp_path: Path) -> None:
     _, remarks = launched_servers(path)
     disk = "--lmcacheConfig.diskOffloadingBufferSize = 60"
     assert f"not used, would change how long cached prompts take: {disk}" in remarks
+
+
+def test_files_of_options_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    for name, most in (("a", 8), ("b", 16)):
+        (tmp_path / name).mkdir()
+        text = f"model: Qwen/Qwen3-8B\nmax-num-seqs: {most}\n"
+        (tmp_path / name / "config.yaml").write_text(text)
+    first, second = tmp_path / "a" / "config.yaml", tmp_path / "b" / "config.yaml"
+    with pytest.raises(SilicastError, match="run"):
+        launched_servers(first, second)
+    script = tmp_path / "a" / "run.sh"
+    script.write_text("vllm serve --config /etc/vllm/config.yaml\n")
+    for given, most in ((second, 16), (first, 8)):
+        scenario, _ = launched_servers(script, given)
+        assert scenario["engine"]["options"]["max_num_seqs"] == most
+
+
+def test_a_file_of_common_names_starts_no_server(tmp_path: Path) -> None:
+    path = tmp_path / "train.yaml"
+    for text in ("device: cuda", "dtype: bfloat16\nseed: 1\nrevision: main"):
+        path.write_text(f"model: Qwen/Qwen3-8B\n{text}\n")
+        assert not is_server_launch(path)

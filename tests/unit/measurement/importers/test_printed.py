@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
+from silicast.core.errors import SilicastError
+from silicast.formats.source import Source
 from silicast.measurement.importers.field_map import arguments_in
+from silicast.measurement.importers.importer import Options, importer_of
 from silicast.measurement.records.records import RunRow, UnreadRow
 from tests.unit.measurement.importers import samples as s
 from tests.unit.measurement.importers.test_runs import MODEL, VLLM, read, run
@@ -238,3 +241,10 @@ def test_commas_that_are_no_thousands_are_no_number(tmp_path: Path) -> None:
     reading = read(s.written(tmp_path, "x", text), "vllm-bench", "h100", **VLLM, **MODEL)
     (row,) = [row for row in reading.records if isinstance(row, UnreadRow)]
     assert row.reason == "holds no metric"
+
+
+@pytest.mark.parametrize("cell", ["0,125", "12,5"])
+def test_a_table_with_a_decimal_comma_is_refused(tmp_path: Path, cell: str) -> None:
+    path = Source(s.written(tmp_path, "x.csv", s.GENAI_CSV.replace("61.00", f'"{cell}"')))
+    with pytest.raises(SilicastError, match="decimal comma"):
+        importer_of(path).read(path, Options())
