@@ -201,34 +201,34 @@ class Branches:
         self, joined: str, tokens: Sequence[Token], plain: Callable[[Token], str]
     ) -> tuple[list[Token], str]:
         """The command behind words that divide and close branches, and what joins it."""
-        remaining = list(tokens)
+        words = list(tokens)
         self._skips = self._guessed = False
         self.ended = []
-        if self._frames and self._frames[-1].kind == "case" and plain(remaining[0]) != "esac":
-            remaining = self._of_case(joined, remaining)
-        while remaining:
-            head = plain(remaining[0])
+        if self._frames and self._frames[-1].kind == "case" and plain(words[0]) != "esac":
+            words = self._of_case(joined, words)
+        while words:
+            head = plain(words[0])
             if head in ("fi", "esac", "done"):
                 if self._frames:
                     self._close()
-                remaining = remaining[1:]
+                words = words[1:]
             elif head == "{" and not self.asks:
                 self._open(_Frame("{"), joined)
-                remaining, joined = remaining[1:], ""
+                words, joined = words[1:], ""
             elif head == "}" and self._frames and self._frames[-1].kind == "{":
                 self._close()
-                remaining = remaining[1:]
+                words = words[1:]
             elif head == "if":
                 self._open(_Frame("if", runs=False, asks=True), joined)
-                remaining, joined = remaining[1:], ""
+                words, joined = words[1:], ""
             elif head in ("elif", "else", "then") and self._frames:
                 self._divide(head)
-                remaining, joined = remaining[1:], ""
+                words, joined = words[1:], ""
             elif head == "do":
-                remaining = remaining[1:]
+                words = words[1:]
             else:
                 break
-        return remaining, joined
+        return words, joined
 
     def _divide(self, head: str) -> None:
         frame = self._frames[-1]
