@@ -7,14 +7,17 @@ A run that lands or blocks a change must not depend on luck, nor on how busy the
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from lab.scorecard.suite import data_folder
+from silicast.core import compiled_core
 from silicast.core.errors import SilicastError
+from silicast.kernels import taped
+from silicast.learning import lone_kernels
 from silicast.validation import checkout
 from tests.sampling import FULL, number
 
@@ -57,3 +60,15 @@ def data() -> Path:
         return data_folder()
     except SilicastError as error:
         pytest.skip(f"MEASURED DATA ABSENT, accuracy not recomputed: {error}")
+
+
+@pytest.fixture
+def traced_at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A formula of a kernel is traced the first time that it is asked; no tape outlives a test."""
+    monkeypatch.setattr(compiled_core, "runs", lambda: True)
+    monkeypatch.setattr(taped, "REQUESTS", 1)
+    for module in (taped, lone_kernels):
+        module.forget()
+    yield
+    for module in (taped, lone_kernels):
+        module.forget()

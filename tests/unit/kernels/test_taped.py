@@ -5,7 +5,6 @@ With a core its loops are tested, on many rows; without one the file that it is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -29,14 +28,7 @@ from tests.unit.kernels.tape_cases import ALONE, COMPILED, ORDINARY, ROWS, SETTI
 EVIDENCE = Evidence(ceilings=True)
 
 
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each formula is traced the first time that it is asked."""
-    monkeypatch.setattr(compiled_core, "runs", lambda: True)
-    monkeypatch.setattr(taped, "REQUESTS", 1)
-    taped.forget()
-    yield
-    taped.forget()
+pytestmark = pytest.mark.usefixtures("traced_at_once")
 
 
 def answered_by_tapes() -> bool:

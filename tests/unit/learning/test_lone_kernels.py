@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -26,16 +25,7 @@ EVIDENCE = (ALL_SHIPPED, Evidence(ceilings=True), Evidence(learned=False))
 PRODUCT = Op.make("gemm", m=64, n=4096, k=4096)
 
 
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each setting is traced the first time that it is asked for."""
-    monkeypatch.setattr(compiled_core, "runs", lambda: True)
-    monkeypatch.setattr(taped, "REQUESTS", 1)
-    taped.forget()
-    lone_kernels.forget()
-    yield
-    taped.forget()
-    lone_kernels.forget()
+pytestmark = pytest.mark.usefixtures("traced_at_once")
 
 
 def ordinary(op: Op, device: Device, evidence: Evidence) -> KernelTime:

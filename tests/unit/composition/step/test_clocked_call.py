@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from silicast.composition.prices.step_tables import one_state
 from silicast.composition.step.clocked_call import CallNumbers, ClockedCall, numbers_of, values_of
 from silicast.composition.step.step import step_model
 from silicast.composition.step.timer import Timer
-from silicast.core import compiled_core
 from silicast.hardware.catalog import find_device
 from silicast.kernels import taped
 from silicast.kernels.physics.held_clock import at_step
@@ -36,14 +34,7 @@ CLOCKS = range(46) if FULL else (0, 1, 2, 9, 20, 27, 40)
 NAMES = CallNumbers.__struct_fields__[:7]
 
 
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each formula is traced the first time that it is asked."""
-    monkeypatch.setattr(compiled_core, "runs", lambda: True)
-    monkeypatch.setattr(taped, "REQUESTS", 1)
-    taped.forget()
-    yield
-    taped.forget()
+pytestmark = pytest.mark.usefixtures("traced_at_once")
 
 
 def as_rows(value: Any, count: int) -> list[float]:

@@ -175,6 +175,13 @@ class TestNsight:
         text = s.NCU_RAW.replace('"us","%"', '"fortnights","%"')
         assert "fortnights" in refused(s.written(tmp_path, "x", text)).message
 
+    def test_a_comma_that_is_a_decimal_point_leaves_no_other_sure(self, tmp_path: Path) -> None:
+        """Beside "5,5", "1,002" may be 1.002 or 1002 us."""
+        text = s.NCU_RAW.replace('"5.5"', '"5,5"').replace('"1,002.5"', '"1,002"')
+        error = refused(s.written(tmp_path, "x", text))
+        assert "a comma is the decimal point" in error.message
+        assert error.field == "line 5"
+
 
 class TestServing:
     def test_another_kind_of_value(self, tmp_path: Path) -> None:
